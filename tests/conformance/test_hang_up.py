@@ -63,12 +63,12 @@ def a_hang_up_makes_serve_read_its_configuration_again_and_serve_on(bed):
 
     server = bed.serve(config(), [listen])
     h = write(server, 1)
-    hang_up("", "says what was read at the start")
+    hang_up("", "says what is in force")
     hang_up('[[disk]]\nname = "c"\nbackend = "mem:1MiB"\nnbd = ["unix:%s"]\n' % bed.path("c.sock"),
-            "disk 'c' is new", "before a restart")
+            "was read again", "c  the disk is served now")
     hang_up("colour = 3\n", "a restart would fail", "colour")
     os.replace(raw, image)
-    hang_up("", "the disk is served now")
+    hang_up("", "b  the disk is served now")
     other = nbd.NBD()
     other.connect_uri("nbd+unix:///b?socket=" + bed.path("b.sock"))
     assert bytes(other.pread(512, 0)) == pattern(0, 512)

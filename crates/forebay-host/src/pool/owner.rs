@@ -158,11 +158,14 @@ impl PoolOwner {
         Ok((PoolOwner { file, thread: Some(thread), wishes, ended: Some(ended) }, handle))
     }
 
-    /// Waits for the thread to end by itself, which it only does when it panics.
-    pub async fn failed(&mut self) {
-        match &mut self.ended {
-            Some(ended) => drop((&mut *ended).await),
-            None => std::future::pending().await,
+    /// Waits for the thread to end, however it does; to be asked for once.
+    pub fn ended(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        let ended = self.ended.take();
+        async move {
+            match ended {
+                Some(ended) => drop(ended.await),
+                None => std::future::pending().await,
+            }
         }
     }
 

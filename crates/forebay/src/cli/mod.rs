@@ -49,6 +49,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Serve several disks as a configuration file says
     Serve(ServeArgs),
+    /// Have a running daemon take over what its configuration file says by now
+    Reload(ReloadArgs),
     /// Show what a running disk does: hit ratio, latencies, counters, states
     Stats(StatsArgs),
     /// Show what happened: events of running disks, newest last
@@ -161,8 +163,8 @@ Example configuration:
 
 The keys of [[disk]] are the options of 'forebay run'.
 
-SIGHUP reads the file again. Every disk that is served goes on. Forebay tries the others again, \
-and an event says what a restart would change. SIGTERM or Ctrl-C ends it, as 'forebay run'.
+'forebay reload' and SIGHUP take over what the file says by then: disks that are new or gone, modes, \
+addresses. Every other disk goes on. An event says what waits for a restart. SIGTERM or Ctrl-C ends it, as 'forebay run'.
 
 Examples:
   forebay serve --config /etc/forebay.toml
@@ -177,6 +179,30 @@ pub struct ServeArgs {
     /// Print the start-up summary, or what --check found, as one line of JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `forebay reload`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+While every other disk goes on, it opens and serves new disks, detaches those that are not listed any \
+more, changes modes, and lets clients find disks at new addresses. A disk that has clients stays. The \
+rest of the file is in force after a restart; the command names it. SIGHUP does the same.
+
+It finds the daemon that has a configuration file among the sockets of the user's folder.
+
+Examples:
+  forebay reload --dry-run      # what would change
+  forebay reload")]
+pub struct ReloadArgs {
+    /// Say what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Control socket of the daemon [default: that of the one daemon that has a file]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
 }
 
 /// `forebay stats`.

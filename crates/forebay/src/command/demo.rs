@@ -275,6 +275,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         reactor: ReactorChoice(None),
         control: None,
         state_dir: Some(folder.join("state")),
+        file: None,
     })
 }
 

@@ -29,6 +29,7 @@ mod observed;
 mod output;
 mod pool;
 mod progress;
+mod reload;
 mod resolve;
 mod run;
 mod served;
@@ -48,6 +49,7 @@ pub fn execute(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
         Command::Serve(args) => run::serve(args),
+        Command::Reload(args) => reload::reload(&args),
         Command::Stats(args) => stats::stats(args),
         Command::Events(args) => events::events(args),
         Command::Disk(command) => disk::disk(command),

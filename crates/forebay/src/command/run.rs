@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -39,12 +39,13 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         reactor: args.daemon.reactor,
         control: args.daemon.control,
         state_dir: args.daemon.state_dir,
+        file: None,
         disks: vec![args.disk.resolve(name.clone(), args.backend)],
         name,
     };
     config::check::daemon(&spec)?;
     config::iscsi::check_secrets(&spec.targets)?;
-    client::block_on(serve_until_signal(spec, None, args.daemon.json))
+    client::block_on(serve_until_signal(spec, args.daemon.json))
 }
 
 /// Serves what a configuration file says.
@@ -64,7 +65,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<()> {
                 false => bail!("{}\n  {}", not_as_it_should(&args), problems.join("\n  ")),
             }
         }
-        false => client::block_on(serve_until_signal(spec?, Some(args.config), args.json)),
+        false => client::block_on(serve_until_signal(spec?, args.json)),
     }
 }
 
@@ -117,12 +118,12 @@ fn warnings(spec: &DaemonSpec) -> Vec<String> {
 }
 
 /// Serves until a signal. With a configuration file, SIGHUP reads it again; without one it ends the daemon in order.
-async fn serve_until_signal(spec: DaemonSpec, config: Option<PathBuf>, json: bool) -> Result<()> {
+async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
     for warning in warnings(&spec) {
         tracing::warn!("{warning}");
     }
     // Before anything that must be undone exists: from here on no signal can leave it behind.
-    let mut signals = Signals::catch(config)?;
+    let mut signals = Signals::catch(spec.file.is_some())?;
     let mut daemon = tokio::select! {
         started = Daemon::start(spec) => started?,
         _ = signals.next() => bail!("ended by a signal before it was ready"),
@@ -138,7 +139,7 @@ async fn serve_until_signal(spec: DaemonSpec, config: Option<PathBuf>, json: boo
         tokio::select! {
             signal = signals.any() => match signal {
                 Told::End(name) => break name,
-                Told::Reload(config) => daemon.reload(config),
+                Told::Reload => daemon.reload(),
             },
             why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
             () = emptied.notified() => {
@@ -161,7 +162,7 @@ enum Told {
     /// An orderly end, by the name of the signal.
     End(&'static str),
     /// To read the configuration file again.
-    Reload(PathBuf),
+    Reload,
 }
 
 /// SIGTERM, SIGINT and SIGHUP.
@@ -169,17 +170,17 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Option<Signal>,
-    /// What SIGHUP reads; without it, it asks for an end.
-    config: Option<PathBuf>,
+    /// There is a file that SIGHUP reads; without it, it asks for an end.
+    has_file: bool,
 }
 
 impl Signals {
-    fn catch(config: Option<PathBuf>) -> Result<Signals> {
+    fn catch(has_file: bool) -> Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signals::hang_up()?,
-            config,
+            has_file,
         })
     }
 
@@ -208,9 +209,9 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Told::End("SIGTERM"),
             _ = self.interrupt.recv() => Told::End("SIGINT"),
-            _ = signals::next(&mut self.hang_up) => match &self.config {
-                Some(config) => Told::Reload(config.clone()),
-                None => Told::End("SIGHUP"),
+            _ = signals::next(&mut self.hang_up) => match self.has_file {
+                true => Told::Reload,
+                false => Told::End("SIGHUP"),
             },
         }
     }

@@ -114,9 +114,12 @@ fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("forebay");
     let name = stem.parse().unwrap_or(Name("forebay".to_owned()));
     // What a file says wrongly is as wrong as on the command line.
-    parse(&text, name).map_err(|error| {
-        ValueError(format!("in the configuration file {}: {error:#}", path.display())).into()
-    })
+    let spec = parse(&text, name).map_err(|error| {
+        ValueError(format!("in the configuration file {}: {error:#}", path.display()))
+    })?;
+    // The daemon may be somewhere else when it is read again.
+    let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Ok(DaemonSpec { file: Some(file), ..spec })
 }
 
 /// What a file of a reasonable size says. To open a pipe would wait, and a device may have no end.
@@ -188,6 +191,7 @@ fn describe(text: &str, name: Name) -> Result<DaemonSpec> {
         reactor: file.reactor,
         control: file.control,
         state_dir: file.state_dir,
+        file: None,
     })
 }
 

@@ -17,6 +17,7 @@ use forebay_core::ids::Nanos;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
 pub mod check;
+pub mod difference;
 mod disk_table;
 pub mod file;
 pub mod iscsi;
@@ -252,7 +253,7 @@ pub struct ListenerSpec {
 
 impl ListenerSpec {
     /// What no other listener may use.
-    fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         match &self.address {
             Address::Unix(path, _) => path.display().to_string(),
             Address::Tcp(address) => address.clone(),
@@ -279,6 +280,8 @@ pub struct DaemonSpec {
     pub control: Option<PathBuf>,
     /// The state folder, where it is not the default one.
     pub state_dir: Option<PathBuf>,
+    /// The file that says all this, to be read again.
+    pub file: Option<PathBuf>,
 }
 
 /// Connections that a listener has open at a time, unless told otherwise.

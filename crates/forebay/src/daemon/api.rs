@@ -49,6 +49,9 @@ pub struct DaemonInfo {
     pub shards: usize,
     /// The control socket.
     pub control: String,
+    /// The configuration file, which it reads again when it is asked to. Null: it has none.
+    #[serde(default)]
+    pub file: Option<String>,
     /// The disks.
     pub disks: Vec<DiskInfo>,
     /// The listeners.
@@ -59,6 +62,30 @@ pub struct DaemonInfo {
     /// Disks that are being opened. The daemon starts, and answers nothing else.
     #[serde(default)]
     pub starting: Vec<String>,
+}
+
+/// What came of a configuration file that was read again, or would come of it.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Reloaded {
+    /// The file.
+    pub file: String,
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// What the file changes of what was in force. What only a restart can change is told each time.
+    pub changes: Vec<Change>,
+}
+
+/// A change of the configuration.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Change {
+    /// The disk that it is about. Null: the daemon.
+    pub disk: Option<String>,
+    /// `added`, `removed`, `mode`, `listeners` or `at-next-start`.
+    pub kind: String,
+    /// The same in words.
+    pub text: String,
+    /// Why it could not be made. Null: it was made, or is under way.
+    pub error: Option<String>,
 }
 
 /// A disk that is configured and not served.

@@ -31,16 +31,25 @@ pub(super) async fn set_mode(
     Path(name): Path<String>,
     Query(query): Query<ModeQuery>,
 ) -> Response {
-    change(&state, &name, async |disk| {
-        let before = disk.handle.stats().await?.engine.mode;
-        disk.handle.set_mode(query.mode.0).await?;
-        if before != query.mode.0 {
-            let text = format!("mode {} was asked for, instead of {before}", query.mode);
-            state.report(Some(&name), Severity::Info, &text);
-        }
-        Ok(())
-    })
-    .await
+    change(&state, &name, async |disk| ask_for_mode(&state, disk, query.mode).await).await
+}
+
+/// Asks a disk for a mode.
+///
+/// # Errors
+/// It cannot have that one.
+pub(super) async fn ask_for_mode(
+    state: &ControlState,
+    disk: &ServedDisk,
+    mode: Mode,
+) -> Result<()> {
+    let before = disk.handle.stats().await?.engine.mode;
+    disk.handle.set_mode(mode.0).await?;
+    if before != mode.0 {
+        let text = format!("mode {mode} was asked for, instead of {before}");
+        state.report(Some(disk.name()), Severity::Info, &text);
+    }
+    Ok(())
 }
 
 /// Stops destaging.
@@ -200,7 +209,15 @@ pub(super) async fn detach(
     }
 }
 
-async fn end(state: &Arc<ControlState>, name: &str, disk: Arc<ServedDisk>) -> Result<()> {
+/// Destages everything and ends the disk.
+///
+/// # Errors
+/// It goes on, or did not end as it should; an event tells.
+pub(super) async fn end(
+    state: &Arc<ControlState>,
+    name: &str,
+    disk: Arc<ServedDisk>,
+) -> Result<()> {
     advice::settle(&disk).await;
     let drained = match disk.handle.detach().await {
         Ok(drained) => drained,

@@ -1,5 +1,6 @@
 //! The control socket: HTTP with JSON over a unix socket, answered from shards by mailbox.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use super::opener::{Opener, Ready};
 use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::Watch;
-use super::{change, observed, pools, refused};
+use super::{change, observed, pools, refused, reload};
+use crate::config::{DiskSpec, difference};
 
 /// Time that primary storage has to say how long it is.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -40,12 +42,16 @@ pub struct ControlState {
     pub(super) opener: Arc<Opener>,
     /// Where clients come in.
     pub(super) frontends: Arc<Frontends>,
-    /// Those that are served, but not everywhere.
-    unattached: Mutex<Vec<Ready>>,
+    /// What the frontends have to know of those that are served.
+    ready: Mutex<Vec<Ready>>,
+    /// The names of those that clients do not find everywhere.
+    unattached: Mutex<BTreeSet<String>>,
     /// Looks at primary storage.
     watch: Watch,
     /// After the start one disk is opened or decided about after the other, none while the daemon ends.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
+    /// The configuration is read again once at a time.
+    pub(super) reloading: tokio::sync::Mutex<()>,
     /// One disk is resized after the other.
     pub(super) resizing: tokio::sync::Mutex<()>,
     /// What happened.
@@ -60,6 +66,7 @@ pub struct ControlState {
 pub fn router(state: Arc<ControlState>) -> Router {
     Router::new()
         .route("/v1/daemon", get(daemon))
+        .route("/v1/reload", post(reload::asked))
         .route("/v1/pools", get(pools::pools))
         .route("/v1/disks", get(disks))
         .route("/v1/disks/{name}", get(disk))
@@ -136,11 +143,13 @@ impl ControlState {
             about,
             disks: Mutex::default(),
             refused: Mutex::default(),
+            ready: Mutex::default(),
             unattached: Mutex::default(),
             opener,
             frontends,
             watch,
             opening: Arc::default(),
+            reloading: tokio::sync::Mutex::default(),
             resizing: tokio::sync::Mutex::default(),
             events,
             sender,
@@ -149,8 +158,8 @@ impl ControlState {
     }
 
     /// A disk of the configuration is not served, for this reason.
-    pub(super) fn refuse(&self, index: usize, reason: String) {
-        let disk = self.opener.refused(index, reason);
+    pub(super) fn refuse(&self, disk: &DiskSpec, reason: String) {
+        let disk = self.opener.refused(disk, reason);
         let text = format!("the disk is not served: {}", disk.reason);
         self.report(Some(&disk.name), Severity::Error, &text);
         let mut refused = lock(&self.refused);
@@ -164,27 +173,47 @@ impl ControlState {
     /// They do not find it everywhere.
     pub(super) async fn serve(&self, disk: Ready) -> Result<()> {
         lock(&self.refused).retain(|known| known.name != disk.name.0);
+        // One that was detached before, and came back.
+        lock(&self.disks).retain(|known| known.name() != disk.name.0);
         lock(&self.disks).push(disk.disk.clone());
         self.watch.add(&disk.disk);
-        self.attach(disk).await
+        lock(&self.ready).push(disk.clone());
+        self.attach(&disk).await
     }
 
-    /// Clients find a disk, wherever that is not so yet.
+    /// Clients find a disk, wherever the configuration says and that is not so yet.
     ///
     /// # Errors
     /// Not everywhere; it may be tried again.
-    pub(super) async fn attach(&self, disk: Ready) -> Result<()> {
-        let attached = self.frontends.attach(&disk).await;
-        if attached.is_err() {
-            lock(&self.unattached).push(disk);
-        }
+    async fn attach(&self, disk: &Ready) -> Result<()> {
+        let attached = self.frontends.attach(&self.opener.spec(), disk).await;
+        let mut unattached = lock(&self.unattached);
+        match attached {
+            Ok(()) => unattached.remove(&disk.name.0),
+            Err(_) => unattached.insert(disk.name.0.clone()),
+        };
         attached
     }
 
-    /// A disk that is served, but not everywhere.
-    pub(super) fn take_unattached(&self, name: &str) -> Option<Ready> {
-        let is_it = |it: &mut Ready| it.name.0 == name && it.disk.ended().is_none();
-        lock(&self.unattached).extract_if(.., is_it).next()
+    /// Tries it again for a disk that clients do not find everywhere; `None`: it is none.
+    pub(super) async fn attach_again(&self, name: &str) -> Option<Result<()>> {
+        let is_it = |disk: &Ready| disk.name.0 == name && disk.disk.ended().is_none();
+        let disk = lock(&self.ready).iter().find(|disk| is_it(disk)).cloned();
+        let disk = disk.filter(|_| lock(&self.unattached).contains(name))?;
+        Some(self.attach(&disk).await)
+    }
+
+    /// Clients find each disk where the configuration says by now; the disks that they do not find everywhere.
+    pub(super) async fn attach_all(&self) -> Vec<(String, anyhow::Error)> {
+        let ready = lock(&self.ready).clone();
+        let mut missing = Vec::new();
+        for disk in ready.iter().filter(|disk| disk.disk.ended().is_none()) {
+            if let Err(error) = self.attach(disk).await {
+                missing.push((disk.name.to_string(), error));
+            }
+        }
+        self.frontends.close_unused(&self.opener.spec());
+        missing
     }
 
     /// The daemon as it is now.
@@ -207,9 +236,19 @@ impl ControlState {
     /// The disk has ended: was detached, or why it was not as it should be.
     pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
         disk.end(trouble);
+        lock(&self.ready).retain(|ready| ready.name.0 != disk.name());
+        self.opener.forget(disk.name());
+        self.frontends.detach(&self.opener.spec(), disk.name());
         if self.present().is_empty() {
             self.emptied.notify_one();
         }
+    }
+
+    /// A disk that has ended, or was never served, is not part of the configuration any more.
+    pub(super) fn forget(&self, name: &str) {
+        self.opener.change_spec(difference::without(&self.opener.spec(), name));
+        lock(&self.refused).retain(|known| known.name != name);
+        self.frontends.close_unused(&self.opener.spec());
     }
 
     /// What primary storage of a disk looks like, durably.

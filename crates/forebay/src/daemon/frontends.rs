@@ -26,7 +26,6 @@ use crate::config::{DaemonSpec, ListenerSpec};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Frontends {
-    spec: Arc<DaemonSpec>,
     events: EventSender,
     portals: Portals,
     bound: Mutex<Bound>,
@@ -34,8 +33,8 @@ pub(super) struct Frontends {
 
 #[derive(Debug, Default)]
 struct Bound {
-    /// By their places in the configuration.
-    listeners: BTreeMap<usize, (Arc<ListenerState>, Arc<Served>)>,
+    /// By their addresses as they were configured.
+    listeners: BTreeMap<String, (Arc<ListenerState>, Arc<Served>)>,
     /// By the names of their disks.
     devices: BTreeMap<String, VhostUser>,
     /// Clients are let in.
@@ -55,29 +54,28 @@ impl fmt::Debug for Accepting {
 }
 
 impl Frontends {
-    pub(super) fn new(spec: Arc<DaemonSpec>, events: EventSender) -> Frontends {
-        Frontends { spec, events, portals: Portals::default(), bound: Mutex::default() }
+    pub(super) fn new(events: EventSender) -> Frontends {
+        Frontends { events, portals: Portals::default(), bound: Mutex::default() }
     }
 
     /// Lets clients find a disk wherever the configuration says, and they do not yet.
     ///
     /// # Errors
     /// Each address that cannot be had, or secret that cannot be read; the disk is found everywhere else.
-    pub(super) async fn attach(&self, disk: &Ready) -> Result<()> {
+    pub(super) async fn attach(&self, spec: &DaemonSpec, disk: &Ready) -> Result<()> {
         let mut missing: Vec<Error> = self.attach_device(disk).err().into_iter().collect();
-        for (place, spec) in self.spec.listeners.iter().enumerate() {
-            if spec.disks.contains(&disk.name) {
-                match self.listener(place, spec).await {
-                    Ok((state, served)) => {
-                        state.tell_disks(served.add(disk.export.clone(), disk.handle.clone()));
-                    }
-                    Err(error) => missing.push(error),
+        for listener in spec.listeners.iter().filter(|it| it.disks.contains(&disk.name)) {
+            match self.listener(listener).await {
+                Ok((state, served)) => {
+                    let (export, handle) = (disk.export.clone(), disk.handle.clone());
+                    state.tell_disks(served.add(&listener.disks, export, handle));
                 }
+                Err(error) => missing.push(error),
             }
         }
         let (export, kept) = disk.unit.clone();
         let unit = UnitDisk { export, kept, handle: disk.handle.clone() };
-        let (portals, errors) = self.portals.attach(&self.spec.targets, &disk.name, unit).await;
+        let (portals, errors) = self.portals.attach(&spec.targets, &disk.name, unit).await;
         for portal in portals {
             self.spawn(portal.serve(self.events.clone()));
         }
@@ -98,12 +96,33 @@ impl Frontends {
         Ok(())
     }
 
-    /// The listener at this place of the configuration, which is bound if it is not yet.
-    async fn listener(
-        &self,
-        place: usize,
-        spec: &ListenerSpec,
-    ) -> Result<(Arc<ListenerState>, Arc<Served>)> {
+    /// No client finds a disk that has ended. Its device goes, and who listened for it alone.
+    pub(super) fn detach(&self, spec: &DaemonSpec, disk: &str) {
+        let mut bound = self.bound();
+        for (state, served) in bound.listeners.values() {
+            state.tell_disks(served.remove(disk));
+        }
+        let device = bound.devices.remove(disk);
+        drop(bound);
+        // It waits for whoever is at its socket.
+        tokio::task::spawn_blocking(move || drop(device));
+        self.close_unused(spec);
+    }
+
+    /// Nobody listens any more where the configuration names no place, or where no disk is served.
+    pub(super) fn close_unused(&self, spec: &DaemonSpec) {
+        let is_wanted = |place: &String| spec.listeners.iter().any(|it| it.place() == *place);
+        let is_unused = |place: &String, it: &mut (Arc<ListenerState>, Arc<Served>)| {
+            !is_wanted(place) || it.1.is_empty()
+        };
+        for (_, (_, served)) in self.bound().listeners.extract_if(.., is_unused) {
+            served.end();
+        }
+    }
+
+    /// The listener of the configuration, which is bound if it is not yet.
+    async fn listener(&self, spec: &ListenerSpec) -> Result<(Arc<ListenerState>, Arc<Served>)> {
+        let place = spec.place();
         if let Some(known) = self.bound().listeners.get(&place) {
             return Ok(known.clone());
         }

@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,10 +23,11 @@ use forebay_host::events::{EventSender, Severity};
 use forebay_shard::DiskHandle;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::api::ListenerInfo;
+use super::control::lock;
 use super::places::{Entry, Places};
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
@@ -66,12 +67,19 @@ pub struct ListenerState {
 }
 
 /// What a listener serves: what clients see of each disk, and where they go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Served {
-    /// The disks of its configuration. Who names none gets the first, and no other when that one is not served.
+    disks: Mutex<Disks>,
+    /// Told when nobody is to come in any more.
+    end: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Disks {
+    /// Those of its configuration. Who names none gets the first, and no other when that one is not served.
     names: Vec<Name>,
-    /// Those of them that are served, by their place.
-    disks: Mutex<BTreeMap<usize, (Export, DiskHandle)>>,
+    /// Those of them that are served.
+    served: BTreeMap<String, (Export, DiskHandle)>,
 }
 
 /// What it serves at one time.
@@ -84,27 +92,52 @@ struct Choice {
 }
 
 impl Served {
-    /// Adds a disk of the configuration; the names of all that are served.
-    pub fn add(&self, export: Export, disk: DiskHandle) -> Vec<String> {
-        let place = self.names.iter().position(|name| name.0 == export.name);
-        let place = place.expect("a listener is given its own disks");
-        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
-        disks.insert(place, (export, disk));
-        disks.values().map(|(export, _)| export.name.clone()).collect()
+    /// Adds a disk, one of the `names` of its configuration now; the names of all that are served.
+    pub fn add(&self, names: &[Name], export: Export, disk: DiskHandle) -> Vec<String> {
+        let mut disks = lock(&self.disks);
+        disks.names = names.to_vec();
+        disks.served.insert(export.name.clone(), (export, disk));
+        disks.in_order().map(|(export, _)| export.name.clone()).collect()
+    }
+
+    /// Removes a disk; the names of those that are served.
+    pub fn remove(&self, name: &str) -> Vec<String> {
+        let mut disks = lock(&self.disks);
+        disks.served.remove(name);
+        disks.in_order().map(|(export, _)| export.name.clone()).collect()
+    }
+
+    /// True when it serves none.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.disks).served.is_empty()
+    }
+
+    /// Its listener goes.
+    pub fn end(&self) {
+        self.end.notify_one();
     }
 
     /// What a client may choose from: disks that are being detached, or were, are not there.
     fn now(&self) -> Choice {
-        let disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = || disks.iter().filter(|(_, (_, disk))| disk.is_open());
+        let disks = lock(&self.disks);
+        let open = || disks.in_order().filter(|(_, disk)| disk.is_open());
         // Disks may have grown.
-        let sized =
-            open().map(|(_, (export, disk))| Export { size: disk.size(), ..export.clone() });
+        let sized = open().map(|(export, disk)| Export { size: disk.size(), ..export.clone() });
+        let first = disks.names.first();
         Choice {
             exports: sized.collect(),
-            disks: open().map(|(_, (_, disk))| disk.clone()).collect(),
-            has_default: open().next().is_some_and(|(place, _)| *place == 0),
+            disks: open().map(|(_, disk)| disk.clone()).collect(),
+            has_default: open()
+                .next()
+                .is_some_and(|(disk, _)| Some(&disk.name) == first.map(|it| &it.0)),
         }
+    }
+}
+
+impl Disks {
+    /// Those that are served, as the configuration names them.
+    fn in_order(&self) -> impl Iterator<Item = &(Export, DiskHandle)> {
+        self.names.iter().filter_map(|name| self.served.get(&name.0))
     }
 }
 
@@ -128,8 +161,7 @@ impl Listener {
             }
         };
         let state = ListenerState::new(address, spec.connections_max);
-        let served = Served { names: spec.disks.clone(), disks: Mutex::default() };
-        Ok(Listener { kind, state, served: Arc::new(served) })
+        Ok(Listener { kind, state, served: Arc::default() })
     }
 
     /// What it serves; nothing at first.
@@ -142,17 +174,23 @@ impl Listener {
         self.state.clone()
     }
 
-    /// Accepts clients until dropped; its socket file is removed then.
+    /// Accepts clients until it is to end, or dropped; its socket file is removed then.
     pub async fn serve(self, events: EventSender) {
         let mut is_failing = false;
         loop {
-            let accepted = match &self.kind {
-                Kind::Unix { listener, .. } => {
-                    listener.accept().await.map(|(it, _)| (Stream::Unix(it), None))
+            let accepting = async {
+                match &self.kind {
+                    Kind::Unix { listener, .. } => {
+                        listener.accept().await.map(|(it, _)| (Stream::Unix(it), None))
+                    }
+                    Kind::Tcp(listener) => {
+                        listener.accept().await.map(|(it, from)| (Stream::Tcp(it), Some(from.ip())))
+                    }
                 }
-                Kind::Tcp(listener) => {
-                    listener.accept().await.map(|(it, from)| (Stream::Tcp(it), Some(from.ip())))
-                }
+            };
+            let accepted = tokio::select! {
+                accepted = accepting => accepted,
+                () = self.served.end.notified() => return,
             };
             match accepted {
                 Ok((stream, address)) => {
@@ -210,7 +248,7 @@ impl ListenerState {
 
     /// Clients find these disks there.
     pub(super) fn tell_disks(&self, names: Vec<String>) {
-        *self.disks.lock().unwrap_or_else(PoisonError::into_inner) = names;
+        *lock(&self.disks) = names;
     }
 
     /// A place for a connection that was accepted, and what tells that it has to leave; without one it is to be closed. To be
@@ -233,7 +271,7 @@ impl ListenerState {
     pub fn info(&self) -> ListenerInfo {
         ListenerInfo {
             address: self.address.clone(),
-            disks: self.disks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            disks: lock(&self.disks).clone(),
             connections: self.places.taken(),
             connections_max: self.places.max(),
             accepted: self.accepted.load(Ordering::Relaxed),

@@ -6,7 +6,7 @@
 //! | step | undone by dropping |
 //! |---|---|
 //! | bind the control socket | [`unix::UnixSocket`] |
-//! | open, lock and prepare pools | [`Pool`]; a file that was made for it, and has no disk yet, goes |
+//! | open, lock and prepare pools (`flash.rs`) | [`FlashGuard`]; a file that was made for it, and has no disk yet, goes |
 //! | start the shards | [`ShardHandle`] |
 //! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard (`opener.rs`) | the shard |
 //! | bind listeners, portals and the sockets of vhost-user devices (`frontends.rs`) | [`listener::Listener`], [`vhost_user::VhostUser`] |
@@ -18,21 +18,18 @@
 //! storage within [`DRAIN_TIME_MAX`], pools note how they were left, shards end, sockets go. Where everything is then, and
 //! whether it is safe, says `ending.rs`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_host::events::{EventLog, EventSender, Severity};
-use forebay_host::fence::is_in_use;
 use forebay_host::folders;
-use forebay_host::pool::owner::PoolOwner;
-use forebay_host::pool::{Pool, Share, SharedPool};
 use forebay_host::population::Population;
-use forebay_host::warm::ring_bytes_max;
 use forebay_io::reactor::ReactorKind;
 use forebay_shard::{DiskHandle, Drained, ShardHandle};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -42,6 +39,7 @@ pub mod api;
 mod change;
 pub mod control;
 mod ending;
+mod flash;
 mod frontends;
 pub mod iscsi;
 pub mod listener;
@@ -68,8 +66,9 @@ use crate::config::values::Access;
 use api::DaemonInfo;
 use control::ControlState;
 use ending::Left;
+use flash::{Flash, FlashGuard};
 use frontends::Frontends;
-use opener::{Opener, Pools};
+use opener::Opener;
 use unix::UnixSocket;
 use watch::Watch;
 
@@ -96,7 +95,9 @@ pub struct Daemon {
     /// Ends that when it is dropped.
     control_end: Option<oneshot::Sender<()>>,
     events: EventSender,
-    pools: BTreeMap<PathBuf, PoolOwner>,
+    /// Tells of the owners of pools that fail.
+    flash_failed: UnboundedReceiver<PathBuf>,
+    _flash: FlashGuard,
     /// Its threads were told to end.
     has_ended: bool,
     _socket: UnixSocket,
@@ -118,33 +119,22 @@ impl Daemon {
             .with_context(|| format!("'{}' has no control socket", spec.name))?;
         let starting = while_starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
         let (log, events) = EventLog::start().context("no thread for the event log")?;
-        let mut pools = BTreeMap::new();
-        let mut handles = Pools::new();
-        let opening = spec.clone();
-        let opened = tokio::task::spawn_blocking(move || open_pools(&opening)).await??;
-        for (path, opened) in opened {
-            let opened = match opened {
-                Ok(mut pool) => {
-                    if let Some((severity, text)) = pool.take_news() {
-                        events.report(None, severity, text);
-                    }
-                    let pool: SharedPool = Arc::new(Mutex::new(pool));
-                    let (owner, handle) = PoolOwner::start(pool.clone(), events.clone())?;
-                    pools.insert(path.clone(), owner);
-                    Ok((pool, handle))
-                }
-                Err(why) => Err(why),
-            };
-            handles.insert(path, opened);
-        }
+        let (flash, flash_failed) = Flash::new(events.clone());
+        let flash = Arc::new(flash);
+        let (flash_guard, opening, of) = (FlashGuard(flash.clone()), flash.clone(), spec.clone());
+        tokio::task::spawn_blocking(move || {
+            preflight::check_flash_is_apart(&of)?;
+            opening.open(&of.disks)
+        })
+        .await??;
         let state = spec.state_dir.clone().or_else(folders::state_folder);
         let shards = (0..spec.shards)
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
         let senders = shards.iter().map(ShardHandle::sender).collect();
         let population = Population::start(events.clone())?;
-        let opener = Opener::new(spec.clone(), handles, state, senders, population, events.clone());
-        let frontends = Frontends::new(spec.clone(), events.clone());
+        let opener = Opener::new(spec.clone(), flash, state, senders, population, events.clone());
+        let frontends = Frontends::new(events.clone());
         let about = about(&spec, &socket_path, &shards);
         let (opener, frontends) = (Arc::new(opener), Arc::new(frontends));
         let watch = Watch::start(events.clone()).context("no thread to watch primary storage")?;
@@ -166,7 +156,8 @@ impl Daemon {
             following,
             control_end: Some(control_end),
             events,
-            pools,
+            flash_failed,
+            _flash: flash_guard,
             has_ended: false,
             _socket: socket,
         })
@@ -182,9 +173,10 @@ impl Daemon {
         self.control.disks().iter().map(|disk| disk.handle.clone()).collect()
     }
 
-    /// Reads the configuration file again, while everything goes on (`reload.rs`).
-    pub fn reload(&self, config: PathBuf) {
-        tokio::spawn(reload::reload(self.control.clone(), config));
+    /// Reads the configuration file again, while everything goes on (`reload.rs`). Events tell what comes of it.
+    pub fn reload(&self) {
+        let control = self.control.clone();
+        tokio::spawn(async move { reload::reload(&control, false).await });
     }
 
     /// Told when every disk has ended: was detached, or should have been.
@@ -198,13 +190,13 @@ impl Daemon {
         let shards = self.shards.iter_mut().enumerate().map(|(index, shard)| -> Wait<'_> {
             Box::pin(async move { format!("shard {index} ended: {}", shard.failed().await) })
         });
-        let owners = self.pools.iter_mut().map(|(path, owner)| -> Wait<'_> {
-            Box::pin(async move {
-                owner.failed().await;
-                format!("the thread that owns the flash {} panicked", path.display())
-            })
+        let flash: Wait<'_> = Box::pin(async {
+            match self.flash_failed.recv().await {
+                Some(path) => format!("the thread that owns the flash {} panicked", path.display()),
+                None => std::future::pending().await,
+            }
         });
-        let mut waits: Vec<Wait<'_>> = shards.chain(owners).collect();
+        let mut waits: Vec<Wait<'_>> = shards.chain([flash]).collect();
         std::future::poll_fn(|cx| {
             for wait in &mut waits {
                 if let std::task::Poll::Ready(why) = wait.as_mut().poll(cx) {
@@ -284,15 +276,12 @@ impl Daemon {
     async fn end_threads(&mut self) {
         self.has_ended = true;
         let shards = std::mem::take(&mut self.shards);
-        let pools = std::mem::take(&mut self.pools);
-        let frontends = self.control.frontends.clone();
+        let (frontends, opener) = (self.control.frontends.clone(), self.control.opener.clone());
         let ending = move || {
             // Shards first: nobody asks the owners of pools for anything then.
             drop(shards);
             frontends.end_devices();
-            for owner in pools.into_values() {
-                owner.join();
-            }
+            opener.flash.end();
         };
         let _ = tokio::task::spawn_blocking(ending).await;
     }
@@ -358,18 +347,19 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     let opener = &control.opener;
     let mut ready = Vec::new();
     let mut first_refusal = None;
-    let mut coming = opener.specs().iter().enumerate();
+    let spec = opener.spec();
+    let mut coming = spec.disks.iter();
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
-        for (index, disk) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
-            let opener = opener.clone();
-            let opened = tokio::task::spawn_blocking(move || opener.open(index));
-            opening.push_back((index, disk, opened));
+        for disk in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
+            let (opener, of) = (opener.clone(), disk.clone());
+            let opened = tokio::task::spawn_blocking(move || opener.open(&of));
+            opening.push_back((disk, opened));
         }
-        let Some((index, disk, opened)) = opening.pop_front() else { break };
+        let Some((disk, opened)) = opening.pop_front() else { break };
         match opened.await? {
             Ok(opened) => {
-                let taken = opener.hand_over(index, opened).await;
+                let taken = opener.hand_over(disk, opened).await;
                 ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);
             }
             Err(error) => {
@@ -377,7 +367,7 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
                     return Err(error.context(format!("disk '{}'", disk.name)));
                 };
                 first_refusal.get_or_insert(format!("disk '{}': {reason}", disk.name));
-                control.refuse(index, reason);
+                control.refuse(disk, reason);
             }
         }
     }
@@ -395,33 +385,6 @@ fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-}
-
-/// Opens each flash file or device once, for the shares of all disks on it; or why another process has it.
-fn open_pools(spec: &DaemonSpec) -> Result<BTreeMap<PathBuf, Result<Pool, String>>> {
-    preflight::check_flash_is_apart(spec)?;
-    let mut shares: BTreeMap<PathBuf, Vec<Share>> = BTreeMap::new();
-    for disk in &spec.disks {
-        let Some(flash) = &disk.flash else { continue };
-        let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
-        let cache = disk.flash_cache_bytes();
-        let ring = ring_bytes_max(cache, disk.block_size);
-        let share = Share { cache, ring, log };
-        shares.entry(flash.path.clone()).or_default().push(share);
-    }
-    let open = |(path, shares): (PathBuf, Vec<Share>)| {
-        let opened = match Pool::open(&path, &shares) {
-            Err(error) if is_in_use(&error) => {
-                Err(format!("{error:#}. When it is free, start this daemon again"))
-            }
-            other => Ok(other?),
-        };
-        if let Ok(pool) = &opened {
-            pool.go_if_unused();
-        }
-        Ok((path, opened))
-    };
-    shares.into_iter().map(open).collect()
 }
 
 fn serve_control(
@@ -454,6 +417,7 @@ fn about(spec: &DaemonSpec, control: &std::path::Path, shards: &[ShardHandle]) -
         control: control.display().to_string(),
         disks: Vec::new(),
         listeners: Vec::new(),
+        file: spec.file.as_ref().map(|file| file.display().to_string()),
         refused: Vec::new(),
         starting: Vec::new(),
     }

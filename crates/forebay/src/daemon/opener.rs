@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use forebay_frontends::{nbd, scsi, vhost_user};
@@ -18,28 +18,30 @@ use forebay_shard::{DiskHandle, ShardSender};
 
 use super::advice::Keeper;
 use super::api::RefusedDisk;
+use super::control::lock;
+use super::flash::Flash;
 use super::opening::{self, Opened};
 use super::reservations::Kept;
 use super::served::ServedDisk;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec, VhostUserSpec};
 
-/// An open pool, and the way to its owner; or why another process has it.
-pub(super) type Pools = BTreeMap<PathBuf, Result<(SharedPool, PoolHandle), String>>;
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Opener {
-    spec: Arc<DaemonSpec>,
-    pools: Pools,
+    /// As it is in force.
+    spec: Mutex<Arc<DaemonSpec>>,
+    pub(super) flash: Arc<Flash>,
     state: Option<PathBuf>,
     shards: Vec<ShardSender>,
+    /// Where disks are.
+    on_shards: Mutex<BTreeMap<Name, usize>>,
     population: Population,
     events: EventSender,
 }
 
 /// A disk on its shard, and what its frontends have to know.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ready {
     pub(super) name: Name,
     pub(super) disk: Arc<ServedDisk>,
@@ -52,23 +54,24 @@ pub(super) struct Ready {
 impl Opener {
     pub(super) fn new(
         spec: Arc<DaemonSpec>,
-        pools: Pools,
+        flash: Arc<Flash>,
         state: Option<PathBuf>,
         shards: Vec<ShardSender>,
         population: Population,
         events: EventSender,
     ) -> Opener {
-        Opener { spec, pools, state, shards, population, events }
+        let (spec, on_shards) = (Mutex::new(spec), Mutex::default());
+        Opener { spec, flash, state, shards, on_shards, population, events }
     }
 
-    /// The configuration.
-    pub(super) fn spec(&self) -> &DaemonSpec {
-        &self.spec
+    /// The configuration that is in force.
+    pub(super) fn spec(&self) -> Arc<DaemonSpec> {
+        lock(&self.spec).clone()
     }
 
-    /// The disks of the configuration.
-    pub(super) fn specs(&self) -> &[DiskSpec] {
-        &self.spec.disks
+    /// Another configuration is in force from now on.
+    pub(super) fn change_spec(&self, spec: DaemonSpec) {
+        *lock(&self.spec) = Arc::new(spec);
     }
 
     /// The state folder.
@@ -76,32 +79,19 @@ impl Opener {
         self.state.as_deref()
     }
 
-    /// The pool of a disk, where it has one.
+    /// The pool of a disk, where it has one; may wait for it.
     ///
     /// # Errors
-    /// Another process has it.
-    pub(super) fn pool(
-        &self,
-        disk: &DiskSpec,
-    ) -> Result<Option<(SharedPool, PoolHandle)>, Refused> {
-        let Some(flash) = &disk.flash else { return Ok(None) };
-        match self.pools.get(&flash.path).expect("each flash path was opened") {
-            Ok(pool) => Ok(Some(pool.clone())),
-            Err(why) => Err(Refused::in_use(why.clone())),
-        }
+    /// Another process has it, or it cannot be opened.
+    pub(super) fn pool(&self, disk: &DiskSpec) -> Result<Option<(SharedPool, PoolHandle)>> {
+        self.flash.of(disk, &self.spec().disks)
     }
 
-    /// Those pools that no other process has, by their paths.
-    pub(super) fn pools(&self) -> impl Iterator<Item = (&PathBuf, &SharedPool)> {
-        self.pools.iter().filter_map(|(path, pool)| Some((path, &pool.as_ref().ok()?.0)))
-    }
-
-    /// Opens disk `index` of the configuration; may wait for primary storage and flash.
+    /// Opens a disk; may wait for primary storage and flash.
     ///
     /// # Errors
     /// It cannot be served; [`refusal`] tells whether others can.
-    pub(super) fn open(&self, index: usize) -> Result<Opened> {
-        let disk = &self.spec.disks[index];
+    pub(super) fn open(&self, disk: &DiskSpec) -> Result<Opened> {
         opening::open(disk, self.pool(disk)?, self.state())
     }
 
@@ -109,12 +99,11 @@ impl Opener {
     ///
     /// # Errors
     /// The shard cannot take it.
-    pub(super) async fn hand_over(&self, index: usize, mut opened: Opened) -> Result<Ready> {
-        let disk = &self.spec.disks[index];
+    pub(super) async fn hand_over(&self, disk: &DiskSpec, mut opened: Opened) -> Result<Ready> {
         for (severity, text) in &opened.notes {
             self.events.report(Some(&disk.name.0), *severity, text.clone());
         }
-        let shard = shard_of(&self.spec, index);
+        let shard = self.shard_for(&disk.name);
         let info = opened.info(disk, shard);
         let export = opened.export(disk);
         let unit = (opened.unit(disk), opened.reservations());
@@ -130,6 +119,7 @@ impl Opener {
         let memory = opened.wait_for_memory();
         let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
         let handle = added.context("its shard cannot take it")?;
+        lock(&self.on_shards).insert(disk.name.clone(), shard);
         if let Some((memory, place)) = memory {
             let (name, owner) = (disk.name.0.as_str().into(), handle.clone());
             let tell = Box::new(move |end| owner.have_memory(end));
@@ -142,12 +132,26 @@ impl Opener {
         Ok(Ready { name, disk, handle, export, unit, device })
     }
 
-    /// Disk `index` as one that is not served.
-    pub(super) fn refused(&self, index: usize, reason: String) -> RefusedDisk {
-        let disk = &self.spec.disks[index];
+    /// A disk has left its shard.
+    pub(super) fn forget(&self, disk: &str) {
+        lock(&self.on_shards).retain(|name, _| name.0 != disk);
+    }
+
+    /// The shard for a disk: disks of one iSCSI target live on one, others where there are fewest.
+    fn shard_for(&self, name: &Name) -> usize {
+        let (spec, on_shards) = (self.spec(), lock(&self.on_shards));
+        let target = spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name));
+        let mut beside = target.iter().flat_map(|target| target.luns.values());
+        let disks = |shard: &usize| on_shards.values().filter(|it| *it == shard).count();
+        let emptiest = || (0..self.shards.len()).min_by_key(disks).expect("one shard at least");
+        beside.find_map(|unit| on_shards.get(unit).copied()).unwrap_or_else(emptiest)
+    }
+
+    /// A disk as one that is not served.
+    pub(super) fn refused(&self, disk: &DiskSpec, reason: String) -> RefusedDisk {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let pool = disk.flash.as_ref().map(|flash| absolute(&flash.path).display().to_string());
-        let control = self.spec.control.as_deref().map_or(String::new(), folders::option_for);
+        let control = self.spec().control.as_deref().map_or(String::new(), folders::option_for);
         let reason = through_daemon(reason, disk, &control);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
     }
@@ -167,14 +171,4 @@ pub(super) fn refusal(error: &anyhow::Error) -> Option<String> {
         return Some(refused.to_string());
     }
     is_in_use(error).then(|| format!("{error:#}"))
-}
-
-/// The shard of a disk: disks of one iSCSI target live on one.
-fn shard_of(spec: &DaemonSpec, disk: usize) -> usize {
-    let name = &spec.disks[disk].name;
-    let target = spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name));
-    let first = target.and_then(|target| {
-        spec.disks.iter().position(|it| target.luns.values().any(|unit| *unit == it.name))
-    });
-    first.unwrap_or(disk) % spec.shards
 }

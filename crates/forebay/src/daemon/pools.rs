@@ -41,12 +41,12 @@ async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
     }
     let daemon = state.info().name;
     refused::blocking(state, move |opener| {
-        let reports = opener.pools().map(|(path, shared)| {
-            let pool = pool::lock(shared).snapshot();
-            let of_pool = served.iter().filter(|((flash, _), _)| flash == path);
+        let reports = opener.flash.pools().into_iter().map(|(path, shared)| {
+            let pool = pool::lock(&shared).snapshot();
+            let of_pool = served.iter().filter(|((flash, _), _)| *flash == path);
             let served: Vec<_> = of_pool.map(|((_, number), now)| (*number, now.clone())).collect();
             let shown = report::show_used(&pool, &served, with_shard);
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let path = std::path::absolute(&path).unwrap_or(path);
             PoolReport { path: path.display().to_string(), used_by: Some(daemon.clone()), ..shown }
         });
         Ok(reports.collect())

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use super::api::{Resolved, Sides};
 use super::control::{ControlState, refuse};
 use super::opener::{self, Opener, Ready};
+use crate::config::DiskSpec;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,9 +60,9 @@ pub(super) async fn sides(
     // On a task of its own: who asked may leave, and what is looked at stays in use until then.
     let look = tokio::spawn(async move {
         let _one = state.opening.lock().await;
-        let index = find(&state, &name)?;
+        let spec = find(&state, &name)?;
         blocking(&state, move |opener| {
-            let (disk, pool) = flash(opener, index)?;
+            let (disk, pool) = flash(opener, &spec)?;
             let sides = resolve::Sides::open(pool, &disk, opener.state())?;
             Ok(Sides { shown: sides.shown(), text: sides.describe() })
         })
@@ -122,30 +123,31 @@ pub(super) async fn serve(
     let _one = state.opening.lock().await;
     let mut resolved = Resolved { decided: None, warnings: Vec::new() };
     if decision.is_none()
-        && let Some(disk) = state.take_unattached(name)
+        && let Some(attached) = state.attach_again(name).await
     {
-        match state.attach(disk).await {
+        match attached {
             Ok(()) => state.report(Some(name), Severity::Info, "the disk is served everywhere now"),
             Err(error) => resolved.warnings.push(not_everywhere(state, name, &error)),
         }
         return Ok(resolved);
     }
-    let index = find(state, name)?;
+    let spec = find(state, name)?;
     if let Some(decision) = decision.clone() {
         resolved.decided = Some(decision.name().to_owned());
         let text = format!("an administrator has decided: {}", decision.done());
+        let of = spec.clone();
         resolved.warnings = blocking(state, move |opener| {
-            let (disk, pool) = flash(opener, index)?;
+            let (disk, pool) = flash(opener, &of)?;
             resolve::decide(pool, &disk, opener.state(), &decision)
         })
         .await?;
         state.report(Some(name), Severity::Warning, &text);
     }
-    let ready = match on_its_shard(state, index).await {
+    let ready = match on_its_shard(state, &spec).await {
         Ok(ready) => ready,
         Err(error) => {
             let reason = opener::refusal(&error).unwrap_or_else(|| format!("{error:#}"));
-            state.refuse(index, reason.clone());
+            state.refuse(&spec, reason.clone());
             match decision {
                 Some(decision) => bail!("{}, but it is not served: {reason}", decision.done()),
                 None => bail!("it is not served: {reason}"),
@@ -161,7 +163,7 @@ pub(super) async fn serve(
 }
 
 /// Tells that clients do not find a disk everywhere; in these words.
-fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::Error) -> String {
+pub(super) fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::Error) -> String {
     let text = format!(
         "the disk is served, but not everywhere: {error:#}; when that is put right, 'forebay disk open {name}{}' goes on",
         forebay_host::folders::option_for(std::path::Path::new(&state.info().control))
@@ -170,30 +172,32 @@ fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::Error) -> St
     text
 }
 
-async fn on_its_shard(state: &ControlState, index: usize) -> Result<Ready> {
-    let opened = blocking(state, move |opener| opener.open(index)).await?;
-    state.opener.hand_over(index, opened).await
+async fn on_its_shard(state: &ControlState, spec: &DiskSpec) -> Result<Ready> {
+    let of = spec.clone();
+    let opened = blocking(state, move |opener| opener.open(&of)).await?;
+    state.opener.hand_over(spec, opened).await
 }
 
-/// The place in the configuration of a disk that is not served.
-fn find(state: &ControlState, name: &str) -> Result<usize> {
-    let disks = state.opener.specs();
-    let index = disks.iter().position(|disk| disk.name.0 == name);
-    let index = index.context("there is no such disk here")?;
-    if let Some(disk) = state.disks().iter().find(|disk| disk.name() == name) {
-        match disk.ended() {
+/// The configuration of a disk that is not served.
+fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
+    let spec = state.opener.spec();
+    let disk = spec.disks.iter().find(|disk| disk.name.0 == name);
+    let disk = disk.context("there is no such disk here")?;
+    if let Some(served) = state.disks().iter().find(|disk| disk.name() == name) {
+        match served.ended() {
             None => bail!("it is served: there is nothing to open or to decide"),
-            Some(_) => bail!(
+            // It was detached: nothing of it is left.
+            Some(None) => {}
+            Some(Some(_)) => bail!(
                 "it was served and has ended: stop the daemon before its log is decided about"
             ),
         }
     }
-    Ok(index)
+    Ok(disk.clone())
 }
 
 /// The name of a disk, and its pool.
-fn flash(opener: &Opener, index: usize) -> Result<(String, forebay_host::pool::SharedPool)> {
-    let disk = &opener.specs()[index];
+fn flash(opener: &Opener, disk: &DiskSpec) -> Result<(String, forebay_host::pool::SharedPool)> {
     let (pool, _) = opener.pool(disk)?.context("it has no flash: there is nothing to decide")?;
     Ok((disk.name.to_string(), pool))
 }

@@ -1,113 +1,174 @@
-//! SIGHUP to `forebay serve`: the configuration file is read again. What is served goes on as it is.
+//! The configuration file, read again: by SIGHUP, or by whoever asks at the control socket.
 //!
-//! Disks that were refused are opened if what was wrong has been put right. An event says what a restart would change: new
-//! disks and other settings wait for it.
+//! ```text
+//!   file ──load──► DaemonSpec ──difference.rs──► what changes ──┬─ dry run: that is all
+//!     └─ wrong: nothing changes                                 ▼
+//!   disks that go are detached · modes change · in force ──► new disks are opened, clients find all where the file says
+//! ```
+//! What only a start can change is told, and stays as it is. Every disk that is served goes on meanwhile. Disks that were
+//! refused are tried again.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 
-use super::control::ControlState;
-use super::refused;
-use crate::config::values::Name;
+use super::api::{Change, Reloaded};
+use super::control::{ControlState, refuse};
+use super::{change, preflight, refused};
+use crate::config::difference::{self, Difference, differences};
+use crate::config::values::Mode;
 use crate::config::{self, DaemonSpec};
 
-/// See the module.
-pub(super) async fn reload(state: Arc<ControlState>, config: PathBuf) {
-    let (file, read) = (config.display().to_string(), config.clone());
-    let read = tokio::task::spawn_blocking(move || load(&read)).await;
-    let (severity, text) = match read.map_err(anyhow::Error::from).flatten() {
-        Err(error) => {
-            let text = format!("SIGHUP: nothing changes, and a restart would fail: {error:#}");
-            (Severity::Error, text)
-        }
-        Ok(spec) => match differences(state.opener.spec(), &spec) {
-            changes if changes.is_empty() => {
-                (Severity::Info, format!("SIGHUP: {file} says what was read at the start"))
-            }
-            changes => {
-                let text = format!(
-                    "SIGHUP: {file} was changed. Nothing of that is in force before a restart: {}",
-                    changes.join("; ")
-                );
-                (Severity::Warning, text)
-            }
-        },
-    };
-    state.report(None, severity, &text);
-    for disk in state.refused() {
-        // An event tells whether it is served now, or why not.
-        let _ = refused::serve(&state, &disk.name, None).await;
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wish {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Reads the file again; answers with what changes.
+pub(super) async fn asked(
+    State(state): State<Arc<ControlState>>,
+    Query(wish): Query<Wish>,
+) -> Response {
+    // On a task of its own: who asked may leave.
+    match tokio::spawn(async move { reload(&state, wish.dry_run).await }).await {
+        Ok(Ok(reloaded)) => Json(reloaded).into_response(),
+        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
+}
+
+/// Takes over what the file says by now; on a dry run only tells what that would change.
+///
+/// # Errors
+/// There is no file, or it cannot be served: nothing changes.
+pub(super) async fn reload(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded> {
+    let _one = state.reloading.lock().await;
+    let old = state.opener.spec();
+    let file = old.file.clone().context(
+        "it was started without a configuration file; 'forebay serve' has one to read again",
+    )?;
+    let (read, shown) = (file.clone(), file.display().to_string());
+    let read = tokio::task::spawn_blocking(move || load(&read)).await.map_err(anyhow::Error::from);
+    let new = read.flatten().inspect_err(|error| {
+        if !dry_run {
+            let text = format!("reload: nothing changes, and a restart would fail: {error:#}");
+            state.report(None, Severity::Error, &text);
+        }
+    })?;
+    let found = differences(&old, &new);
+    let mut changes: Vec<Change> = found.iter().map(shown_as).collect();
+    if !dry_run {
+        let told = match found.is_empty() {
+            true => format!("reload: {shown} says what is in force"),
+            false => format!("reload: {shown} was read again"),
+        };
+        state.report(None, Severity::Info, &told);
+        take_over(state, &new, &found, &mut changes).await;
+    }
+    Ok(Reloaded { file: shown, dry_run, changes })
 }
 
 fn load(path: &Path) -> Result<DaemonSpec> {
     let spec = config::file::load(path)?;
     config::iscsi::check_secrets(&spec.targets)?;
+    preflight::check_flash_is_apart(&spec)?;
     Ok(spec)
 }
 
-/// What is otherwise in `new`, in words.
-fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<String> {
-    let mut found = Vec::new();
-    let in_old = |name: &Name| old.disks.iter().find(|disk| disk.name == *name);
-    for disk in &new.disks {
-        match in_old(&disk.name) {
-            None => found.push(format!("disk '{}' is new", disk.name)),
-            Some(before) if before != disk => {
-                found.push(format!("disk '{}' has other settings", disk.name));
-            }
-            Some(_) => {}
-        }
+fn shown_as(difference: &Difference) -> Change {
+    Change {
+        disk: difference.disk().map(ToString::to_string),
+        kind: difference.kind().to_owned(),
+        text: difference.to_string(),
+        error: None,
     }
-    let is_gone = |name: &Name| new.disks.iter().all(|disk| disk.name != *name);
-    let gone = old.disks.iter().filter(|disk| is_gone(&disk.name));
-    found.extend(gone.map(|disk| format!("disk '{}' is not listed any more", disk.name)));
-    let settings = [
-        ("NBD listeners", old.listeners != new.listeners),
-        ("iSCSI targets", old.targets != new.targets),
-        ("shards", old.shards != new.shards),
-        ("reactor", old.reactor != new.reactor),
-        ("name", old.name != new.name),
-        ("control", old.control != new.control),
-        ("state-dir", old.state_dir != new.state_dir),
-    ];
-    let others = settings.iter().filter(|(_, is_other)| *is_other);
-    found.extend(others.map(|(what, _)| format!("other {what}")));
-    found
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec(text: &str) -> DaemonSpec {
-        config::file::parse(text, "test".parse().unwrap()).unwrap()
-    }
-
-    #[test]
-    fn each_difference_between_two_configurations_is_named() {
-        let disk = |name: &str, more: &str| {
-            format!(
-                "[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:/run/{name}\"]\n{more}\n"
-            )
+/// Brings the differences about; what cannot be is noted with its change.
+async fn take_over(
+    state: &Arc<ControlState>,
+    new: &DaemonSpec,
+    found: &[Difference],
+    changes: &mut [Change],
+) {
+    let mut spec = difference::in_force(&state.opener.spec(), new);
+    for (difference, change) in found.iter().zip(&mut *changes) {
+        let done = match difference {
+            Difference::Mode(disk, mode) => {
+                let done = set_mode(state, &disk.0, *mode).await;
+                let of_disk = spec.disks.iter_mut().find(|it| it.name == *disk);
+                if let (Some(of_disk), Ok(())) = (of_disk, &done) {
+                    of_disk.mode = *mode;
+                }
+                done
+            }
+            Difference::AtNextStart(disk, _) => {
+                let disk = disk.as_ref().map(|disk| disk.0.as_str());
+                state.report(disk, Severity::Warning, &format!("reload: {difference}"));
+                Ok(())
+            }
+            Difference::Added(_) | Difference::Removed(_) | Difference::Listeners => Ok(()),
         };
-        let check = |old: String, new: String, expect: &[&str]| {
-            assert_eq!(differences(&spec(&old), &spec(&new)), expect);
-        };
-        check(disk("a", ""), disk("a", "# a comment"), &[]);
-        check(disk("a", ""), disk("a", "ram = \"1MiB\""), &["disk 'a' has other settings"]);
-        check(
-            disk("a", "") + &disk("b", ""),
-            disk("a", "") + &disk("c", ""),
-            &["disk 'c' is new", "disk 'b' is not listed any more", "other NBD listeners"],
-        );
-        check(
-            disk("a", ""),
-            "state-dir = \"/x\"\n".to_owned() + &disk("a", ""),
-            &["other state-dir"],
-        );
+        change.error = done.err().map(|error| format!("{error:#}"));
     }
+    state.opener.change_spec(spec);
+    for (difference, change) in found.iter().zip(&mut *changes) {
+        let done = match difference {
+            Difference::Removed(disk) => remove(state, &disk.0).await,
+            // An event tells whether it is served, or why not.
+            Difference::Added(disk) => refused::serve(state, &disk.0, None).await.map(drop),
+            Difference::Mode(..) | Difference::Listeners | Difference::AtNextStart(..) => Ok(()),
+        };
+        if let Err(error) = done {
+            change.error = Some(format!("{error:#}"));
+        }
+    }
+    for (disk, error) in state.attach_all().await {
+        refused::not_everywhere(state, &disk, &error);
+    }
+    let is_new = |name: &str| changes.iter().any(|it| it.disk.as_deref() == Some(name));
+    for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
+        let _ = refused::serve(state, &disk.name, None).await;
+    }
+}
+
+async fn set_mode(state: &ControlState, name: &str, mode: Mode) -> Result<()> {
+    // One that is refused has it when it is opened.
+    let Ok(disk) = state.find(name) else { return Ok(()) };
+    change::ask_for_mode(state, &disk, mode).await
+}
+
+/// Begins to detach a disk that no file lists any more.
+async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
+    let Ok(disk) = state.find(name) else {
+        state.forget(name);
+        return Ok(());
+    };
+    let clients = disk.handle.stats().await?.connections;
+    if clients > 0 {
+        let why = format!(
+            "it is not listed any more, and stays as long as clients are attached: {clients}. Detach them, then reload again"
+        );
+        state.report(Some(name), Severity::Warning, &format!("reload: {why}"));
+        anyhow::bail!(why);
+    }
+    let (state, name) = (state.clone(), name.to_owned());
+    tokio::spawn(async move {
+        match change::end(&state, &name, disk).await {
+            Ok(()) => state.forget(&name),
+            Err(error) => {
+                let text = format!("reload: it is not listed any more, and stays: {error:#}");
+                state.report(Some(&name), Severity::Warning, &text);
+            }
+        }
+    });
+    Ok(())
 }

@@ -37,6 +37,7 @@ pub(super) fn answer(
         control: control.display().to_string(),
         disks: Vec::new(),
         listeners: Vec::new(),
+        file: spec.file.as_ref().map(|file| file.display().to_string()),
         refused: Vec::new(),
         starting: spec.disks.iter().map(|disk| disk.name.to_string()).collect(),
     };

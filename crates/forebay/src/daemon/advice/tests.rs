@@ -13,7 +13,8 @@ use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads
 
 use super::{Follower, Keeper, State, file, settle_one};
 use crate::config::values::Name;
-use crate::daemon::opener::{Opener, Pools};
+use crate::daemon::flash::Flash;
+use crate::daemon::opener::Opener;
 
 fn prediction() -> Prediction {
     let [ram, flash, backend] = [1e4, 1e5, 5e6].map(Latency::of_mean);
@@ -110,8 +111,10 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
     let population = Population::start(events.clone()).unwrap();
     let shards = vec![shard.sender()];
-    let opener = Opener::new(spec, Pools::new(), Some(state), shards, population, events);
-    let opened = opener.open(0).unwrap();
+    let flash = Arc::new(Flash::new(events.clone()).0);
+    let disk = spec.disks[0].clone();
+    let opener = Opener::new(spec, flash, Some(state), shards, population, events);
+    let opened = opener.open(&disk).unwrap();
     let path = file::path(opened.probe().as_ref(), opener.state()).unwrap();
     // Who opens a pipe waits for the one at its other end.
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -124,7 +127,7 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
             let _ = fs::write(other_end, "");
         }
     });
-    let handing_over = tokio::spawn(async move { opener.hand_over(0, opened).await });
+    let handing_over = tokio::spawn(async move { opener.hand_over(&disk, opened).await });
     tokio::task::yield_now().await;
     goes_on.send(()).unwrap();
     assert!(!is_held_up.load(Ordering::SeqCst));

@@ -1,21 +1,20 @@
 //! A disk that was refused, with what its shard says when it is tried again.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 
 use forebay_host::events::EventLog;
 use forebay_host::pool;
-use forebay_host::pool::owner::PoolOwner;
 use forebay_host::population::Population;
 use forebay_shard::ShardHandle;
 use forebay_shard::testing::FailingShard;
 
 use super::*;
 use crate::config::values::Name;
+use crate::daemon::about;
+use crate::daemon::flash::Flash;
 use crate::daemon::frontends::Frontends;
-use crate::daemon::opener::Pools;
 use crate::daemon::watch::Watch;
-use crate::daemon::{about, open_pools};
 
 /// A disk with a write log, in a folder.
 fn config(folder: &std::path::Path) -> String {
@@ -37,26 +36,22 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let spec = crate::config::file::parse(&config(folder.path()), Name("test".into())).unwrap();
     let spec = Arc::new(spec);
     let (log, events) = EventLog::start().unwrap();
-    let mut pools = Pools::new();
-    let mut owners = Vec::new();
-    for (path, opened) in open_pools(&spec).unwrap() {
-        let shared = Arc::new(Mutex::new(opened.unwrap()));
-        let (owner, handle) = PoolOwner::start(shared.clone(), events.clone()).unwrap();
-        owners.push((shared.clone(), owner));
-        pools.insert(path, Ok((shared, handle)));
-    }
+    let (flash, _failed) = Flash::new(events.clone());
+    let flash = Arc::new(flash);
+    flash.open(&spec.disks).unwrap();
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
     let failing = FailingShard::start(shard.sender(), 2);
     let shards = vec![failing.sender.clone()];
     let population = Population::start(events.clone()).unwrap();
     let state = spec.state_dir.clone();
-    let opener = Opener::new(spec.clone(), pools, state, shards, population, events.clone());
-    let frontends = Arc::new(Frontends::new(spec.clone(), events.clone()));
+    let opener =
+        Opener::new(spec.clone(), flash.clone(), state, shards, population, events.clone());
+    let frontends = Arc::new(Frontends::new(events.clone()));
     let about = about(&spec, folder.path(), std::slice::from_ref(&shard));
     let watch = Watch::start(events.clone()).unwrap();
     let state = ControlState::new(about, Arc::new(opener), frontends, watch, (log, events));
     let state = Arc::new(state);
-    state.refuse(0, "something else".to_owned());
+    state.refuse(&spec.disks[0], "something else".to_owned());
     // Who asks for both sides may leave: they are looked at all the same, and nobody else is let in before.
     let opening = state.opening.lock().await;
     let mut asked = Box::pin(sides(State(state.clone()), Path("db".to_owned())));
@@ -84,9 +79,9 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let drained = shard.drain().unwrap().await.unwrap();
     disk.leave(&drained[0]).unwrap();
     drop(shard);
-    for (shared, owner) in owners {
+    for (_, shared) in flash.pools() {
         let pool = pool::lock(&shared).snapshot();
         pool::staging::remove_of(pool.disk_uuid(pool::lock(&shared).find("db").unwrap()));
-        owner.join();
     }
+    flash.end();
 }

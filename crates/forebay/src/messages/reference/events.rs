@@ -185,15 +185,21 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "SIGTERM: finishing what is in flight; …", "Wait."),
             (Info, "ended: everything acknowledged is on primary storage …", "Nothing."),
             (Info, "every disk was detached", "Nothing. The daemon ends."),
-            (Info, "SIGHUP: … says what was read at the start", "Nothing."),
+            (Info, "reload: … says what is in force", "Nothing."),
+            (Info, "reload: … was read again", "Nothing."),
             (
                 Warning,
-                "SIGHUP: … was changed. Nothing of that is in force before a restart: …",
+                "reload: what the file says of … is in force after a restart",
                 "Restart when it suits.",
             ),
             (
+                Warning,
+                "reload: it is not listed any more, and stays …",
+                "Detach its clients, then reload again.",
+            ),
+            (
                 Error,
-                "SIGHUP: nothing changes, and a restart would fail: …",
+                "reload: nothing changes, and a restart would fail: …",
                 "Correct the configuration file.",
             ),
             (

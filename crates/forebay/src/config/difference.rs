@@ -1,0 +1,229 @@
+//! What a configuration changes of the one that is in force, and what is in force when a running daemon has taken it over.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::iscsi::IscsiSpec;
+use super::values::{Mode, Name};
+use super::{DaemonSpec, DiskSpec};
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Difference {
+    /// A disk that is new.
+    Added(Name),
+    /// A disk that is not listed any more.
+    Removed(Name),
+    /// A disk has another mode.
+    Mode(Name, Mode),
+    /// Disks are found at other addresses.
+    Listeners,
+    /// Settings, by their keys, of a disk or of the daemon, that a start alone can change.
+    AtNextStart(Option<Name>, Vec<&'static str>),
+}
+
+impl Difference {
+    /// The disk that it is about.
+    pub fn disk(&self) -> Option<&Name> {
+        match self {
+            Difference::Added(disk) | Difference::Removed(disk) | Difference::Mode(disk, _) => {
+                Some(disk)
+            }
+            Difference::AtNextStart(disk, _) => disk.as_ref(),
+            Difference::Listeners => None,
+        }
+    }
+
+    /// What it is, in one word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Difference::Added(_) => "added",
+            Difference::Removed(_) => "removed",
+            Difference::Mode(..) => "mode",
+            Difference::Listeners => "listeners",
+            Difference::AtNextStart(..) => "at-next-start",
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Difference::Added(_) => f.write_str("it is new: it is opened and served"),
+            Difference::Removed(_) => f.write_str(
+                "it is not listed any more: it is destaged, detached and leaves its pool",
+            ),
+            Difference::Mode(_, mode) => write!(f, "its mode becomes {mode}"),
+            Difference::Listeners => f.write_str("clients find disks at other addresses"),
+            Difference::AtNextStart(_, keys) => {
+                write!(f, "what the file says of {} is in force after a restart", keys.join(", "))
+            }
+        }
+    }
+}
+
+/// What is otherwise in `new`: what comes before what goes, so that there is a disk all the time.
+pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
+    let missing = |disk: &&DiskSpec, from: &DaemonSpec| find(from, &disk.name).is_none();
+    let added = new.disks.iter().filter(|disk| missing(disk, old));
+    let mut found: Vec<_> = added.map(|disk| Difference::Added(disk.name.clone())).collect();
+    let gone = old.disks.iter().filter(|disk| missing(disk, new));
+    found.extend(gone.map(|disk| Difference::Removed(disk.name.clone())));
+    let is_same_disks = found.is_empty();
+    for (before, disk) in new.disks.iter().filter_map(|it| Some((find(old, &it.name)?, it))) {
+        let mut keys = before.changed(disk);
+        if before.mode != disk.mode && keys == ["mode"] {
+            found.push(Difference::Mode(disk.name.clone(), disk.mode));
+            keys.clear();
+        }
+        if !keys.is_empty() {
+            found.push(Difference::AtNextStart(Some(disk.name.clone()), keys));
+        }
+    }
+    // Each disk brings its own listeners, and takes them with it.
+    if is_same_disks && old.listeners != new.listeners {
+        found.push(Difference::Listeners);
+    }
+    let settings = [
+        // Without a number it follows from the disks.
+        ("shards", is_same_disks && old.shards != new.shards),
+        ("reactor", old.reactor != new.reactor),
+        ("name", old.name != new.name),
+        ("control", old.control != new.control),
+        ("state-dir", old.state_dir != new.state_dir),
+        ("iscsi", targets(old, new) != new.targets),
+    ];
+    let changed: Vec<_> =
+        settings.iter().filter(|(_, is_other)| *is_other).map(|(key, _)| *key).collect();
+    if !changed.is_empty() {
+        found.push(Difference::AtNextStart(None, changed));
+    }
+    found
+}
+
+/// What is in force when a daemon that runs with `old` has taken `new` over: disks that go are still there, others have the
+/// settings that they were opened with.
+pub fn in_force(old: &DaemonSpec, new: &DaemonSpec) -> DaemonSpec {
+    let known = |disk: &DiskSpec| find(old, &disk.name).unwrap_or(disk).clone();
+    let staying: Vec<&DiskSpec> =
+        old.disks.iter().filter(|disk| find(new, &disk.name).is_none()).collect();
+    let mut spec = DaemonSpec {
+        disks: new.disks.iter().map(known).chain(staying.iter().copied().cloned()).collect(),
+        listeners: new.listeners.clone(),
+        targets: targets(old, new),
+        ..old.clone()
+    };
+    for listener in &old.listeners {
+        let is_needed = staying.iter().any(|disk| listener.disks.contains(&disk.name));
+        if is_needed && spec.listeners.iter().all(|it| it.place() != listener.place()) {
+            spec.listeners.push(listener.clone());
+        }
+    }
+    let is_new = |target: &&IscsiSpec| spec.targets.iter().all(|it| it.target != target.target);
+    let left: Vec<IscsiSpec> = old.targets.iter().filter(is_new).cloned().collect();
+    spec.targets.extend(left);
+    spec
+}
+
+/// The configuration without a disk that has gone.
+pub fn without(spec: &DaemonSpec, disk: &str) -> DaemonSpec {
+    let mut spec = spec.clone();
+    spec.disks.retain(|it| it.name.0 != disk);
+    for listener in &mut spec.listeners {
+        listener.disks.retain(|name| name.0 != disk);
+    }
+    spec.listeners.retain(|listener| !listener.disks.is_empty());
+    for target in &mut spec.targets {
+        target.luns.retain(|_, unit| unit.0 != disk);
+    }
+    spec.targets.retain(|target| !target.luns.is_empty());
+    spec
+}
+
+/// The targets of `new`, as far as a daemon that runs with `old` has them: units come and go with their disks, anything else
+/// of a target is as it was.
+fn targets(old: &DaemonSpec, new: &DaemonSpec) -> Vec<IscsiSpec> {
+    let is_added = |unit: &Name| find(old, unit).is_none();
+    let taken_over = |target: &IscsiSpec| {
+        let Some(before) = old.targets.iter().find(|it| it.target == target.target) else {
+            let is_whole = target.luns.values().all(is_added);
+            return is_whole.then(|| target.clone());
+        };
+        let stays = |unit: &Name| find(new, unit).is_some();
+        let of_before = before.luns.iter().filter(|(_, unit)| stays(unit));
+        let of_now = target.luns.iter().filter(|(_, unit)| is_added(unit));
+        let luns: BTreeMap<_, _> =
+            of_before.chain(of_now).map(|(lun, unit)| (*lun, unit.clone())).collect();
+        Some(IscsiSpec { luns, ..before.clone() })
+    };
+    new.targets.iter().filter_map(taken_over).collect()
+}
+
+fn find<'a>(spec: &'a DaemonSpec, name: &Name) -> Option<&'a DiskSpec> {
+    spec.disks.iter().find(|disk| disk.name == *name)
+}
+
+impl DiskSpec {
+    /// The settings, by their keys, that are otherwise in `other`.
+    fn changed(&self, other: &DiskSpec) -> Vec<&'static str> {
+        let DiskSpec {
+            name: _,
+            in_vain: _,
+            backend,
+            mode,
+            block_size,
+            ram_bytes,
+            flash,
+            write_log,
+            grid_offset,
+            policy,
+            flash_admission,
+            flash_dwpd,
+            bypass_sequential,
+            metadata_bytes_max,
+            recorder_bytes,
+            write_cache,
+            write_cache_of_units,
+            read_only,
+            raw_anyway,
+            backend_exclusive,
+            take_over,
+            unit_id,
+            physical_block,
+            backend_timeout,
+            on_timeout,
+            vhost_user,
+        } = self;
+        let is_other_cache = (write_cache, write_cache_of_units)
+            != (&other.write_cache, &other.write_cache_of_units);
+        let settings = [
+            ("backend", *backend != other.backend),
+            ("mode", *mode != other.mode),
+            ("block-size", *block_size != other.block_size),
+            ("ram", *ram_bytes != other.ram_bytes),
+            ("flash", *flash != other.flash),
+            ("write-log", *write_log != other.write_log),
+            ("grid-offset", *grid_offset != other.grid_offset),
+            ("policy", *policy != other.policy),
+            ("flash-admission", *flash_admission != other.flash_admission),
+            ("flash-dwpd", *flash_dwpd != other.flash_dwpd),
+            ("bypass-sequential", *bypass_sequential != other.bypass_sequential),
+            ("metadata-limit", *metadata_bytes_max != other.metadata_bytes_max),
+            ("recorder", *recorder_bytes != other.recorder_bytes),
+            ("write-cache", is_other_cache),
+            ("read-only", *read_only != other.read_only),
+            ("raw-anyway", *raw_anyway != other.raw_anyway),
+            ("backend-exclusive", *backend_exclusive != other.backend_exclusive),
+            ("take-over", *take_over != other.take_over),
+            ("unit-id", *unit_id != other.unit_id),
+            ("physical-block", *physical_block != other.physical_block),
+            ("backend-timeout", *backend_timeout != other.backend_timeout),
+            ("on-timeout", *on_timeout != other.on_timeout),
+            ("vhost-user", *vhost_user != other.vhost_user),
+        ];
+        settings.into_iter().filter(|(_, is_other)| *is_other).map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

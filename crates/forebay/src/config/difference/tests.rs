@@ -1,0 +1,81 @@
+//! Two files, and what the second changes.
+
+use super::*;
+use crate::config::file;
+
+fn spec(text: &str) -> DaemonSpec {
+    file::parse(text, "test".parse().unwrap()).unwrap()
+}
+
+fn disk(name: &str, more: &str) -> String {
+    format!(
+        "[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:/run/{name}\"]\n{more}\n"
+    )
+}
+
+fn check(old: &str, new: &str, expect: &[&str]) {
+    let told = differences(&spec(old), &spec(new)).into_iter().map(|difference| {
+        let of = difference.disk().map_or("-".to_owned(), ToString::to_string);
+        let keys = match &difference {
+            Difference::AtNextStart(_, keys) => format!(" {}", keys.join(",")),
+            Difference::Mode(_, mode) => format!(" {mode}"),
+            _ => String::new(),
+        };
+        format!("{of} {}{keys}", difference.kind())
+    });
+    assert_eq!(told.collect::<Vec<_>>(), expect, "{old}\n{new}");
+}
+
+#[test]
+fn each_difference_between_two_configurations_is_named() {
+    let (a, b) = (disk("a", ""), disk("b", ""));
+    check(&a, &disk("a", "# a comment"), &[]);
+    check(&a, &disk("a", "ram = \"1MiB\"\npolicy = \"lru\""), &["a at-next-start ram,policy"]);
+    check(&a, &disk("a", "mode = \"write-around\""), &["a mode write-around"]);
+    let written_back = disk("a", "mode = \"write-back\"\nflash = \"/f:64MiB\"");
+    check(&a, &written_back, &["a at-next-start mode,flash,write-log"]);
+    check(&(a.clone() + &b), &(b.clone() + &disk("c", "")), &["c added", "a removed"]);
+    check(&a, &format!("shards = 1\nreactor = \"epoll\"\n{a}"), &["- at-next-start reactor"]);
+    let moved = a.replace("/run/a", "/run/other");
+    check(&a, &moved, &["- listeners"]);
+}
+
+#[test]
+fn logical_units_come_with_their_disks_and_nothing_else_of_a_target_changes() {
+    let (a, b) = (disk("a", ""), disk("b", ""));
+    let target = |luns: &str, more: &str| {
+        format!(
+            "[[iscsi]]\nlisten = [\"127.0.0.1:3260\"]\ntarget = \"iqn.2026-01.org:t\"\n{more}\n[iscsi.luns]\n{luns}\n"
+        )
+    };
+    let one = a.clone() + &target("0 = \"a\"", "");
+    let two = a.clone() + &b + &target("0 = \"a\"\n1 = \"b\"", "");
+    check(&one, &two, &["b added"]);
+    check(&two, &one, &["b removed"]);
+    check(&one, &(a.clone() + &target("4 = \"a\"", "")), &["- at-next-start iscsi"]);
+    check(&one, &a, &[]);
+    let force = in_force(&spec(&two), &spec(&one));
+    assert_eq!(force.targets[0].luns.len(), 1, "the unit of a disk that goes is not offered again");
+    assert_eq!(in_force(&spec(&one), &spec(&two)).targets, spec(&two).targets);
+}
+
+#[test]
+fn what_a_daemon_has_taken_over_has_disks_as_they_were_opened_and_those_that_still_go() {
+    let (a, b) = (disk("a", ""), disk("b", ""));
+    let old = spec(&(a.clone() + &b));
+    let new = spec(&(disk("a", "ram = \"1MiB\"") + &disk("c", "")));
+    let force = in_force(&old, &new);
+    let names: Vec<&str> = force.disks.iter().map(|disk| disk.name.0.as_str()).collect();
+    assert_eq!(names, ["a", "c", "b"]);
+    assert_eq!(force.disks[0], old.disks[0]);
+    assert_eq!(force.listeners.len(), 3);
+    // The file once more: what is in force differs from it in the same settings, and in what still goes.
+    let again = differences(&force, &new);
+    assert_eq!(
+        again.iter().map(Difference::kind).collect::<Vec<_>>(),
+        ["removed", "at-next-start"]
+    );
+    let gone = without(&force, "b");
+    assert_eq!((gone.disks.len(), gone.listeners.len()), (2, 2));
+    assert_eq!(differences(&gone, &new).len(), 1);
+}

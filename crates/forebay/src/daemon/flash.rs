@@ -1,0 +1,148 @@
+//! The flash pools of a daemon: each is opened once, for the shares of all disks on it, and has an owner.
+//!
+//! ```text
+//!   a disk's flash ──open──► Pool, locked ──► PoolOwner, a thread ──end──► joined, let go of
+//!                      └─ another process has it: its disks are refused, and opened when it is free
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::Result;
+use forebay_host::events::EventSender;
+use forebay_host::fence::{Refused, is_in_use};
+use forebay_host::pool::owner::{PoolHandle, PoolOwner};
+use forebay_host::pool::{Pool, Share, SharedPool};
+use forebay_host::warm::ring_bytes_max;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::control::lock;
+use crate::config::DiskSpec;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Flash {
+    events: EventSender,
+    pools: Mutex<BTreeMap<PathBuf, Open>>,
+    /// One is opened after the other.
+    opening: Mutex<()>,
+    runtime: Handle,
+    /// Takes the paths of pools whose owner has ended by itself.
+    failures: UnboundedSender<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Open {
+    pool: SharedPool,
+    handle: PoolHandle,
+    owner: PoolOwner,
+}
+
+impl Flash {
+    /// No pool yet, and where it is told of owners that fail.
+    pub(super) fn new(events: EventSender) -> (Flash, UnboundedReceiver<PathBuf>) {
+        let (failures, failed) = unbounded_channel();
+        let (pools, opening, runtime) = (Mutex::default(), Mutex::default(), Handle::current());
+        (Flash { events, pools, opening, runtime, failures }, failed)
+    }
+
+    /// Opens the flash of disks, as far as it is not open; may wait for it. What another process has is left out.
+    ///
+    /// # Errors
+    /// It cannot be a pool, or not for all of them.
+    pub(super) fn open(&self, disks: &[DiskSpec]) -> Result<()> {
+        let paths: BTreeSet<&PathBuf> = disks.iter().filter_map(path).collect();
+        for path in paths {
+            match self.find_or_open(path, disks) {
+                Err(error) if is_in_use(&error) => {}
+                opened => drop(opened?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The pool of a disk, where it has one, with room for all of `disks`; may wait for it.
+    ///
+    /// # Errors
+    /// Another process has it, or it cannot be opened.
+    pub(super) fn of(
+        &self,
+        disk: &DiskSpec,
+        disks: &[DiskSpec],
+    ) -> Result<Option<(SharedPool, PoolHandle)>> {
+        let Some(path) = path(disk) else { return Ok(None) };
+        let found = self.find_or_open(path, disks).map_err(|error| match is_in_use(&error) {
+            true => Refused::in_use(format!("{error:#}. Ask again when it is free")).into(),
+            false => error,
+        });
+        found.map(Some)
+    }
+
+    fn find(&self, path: &Path) -> Option<(SharedPool, PoolHandle)> {
+        lock(&self.pools).get(path).map(|open| (open.pool.clone(), open.handle.clone()))
+    }
+
+    fn find_or_open(&self, path: &Path, disks: &[DiskSpec]) -> Result<(SharedPool, PoolHandle)> {
+        if let Some(found) = self.find(path) {
+            return Ok(found);
+        }
+        let _one = lock(&self.opening);
+        if let Some(found) = self.find(path) {
+            return Ok(found);
+        }
+        let mut pool = Pool::open(path, &shares(path, disks))?;
+        pool.go_if_unused();
+        if let Some((severity, text)) = pool.take_news() {
+            self.events.report(None, severity, text);
+        }
+        let pool: SharedPool = Arc::new(Mutex::new(pool));
+        let (mut owner, handle) = PoolOwner::start(pool.clone(), self.events.clone())?;
+        let (ended, failures, failed) = (owner.ended(), self.failures.clone(), path.to_owned());
+        self.runtime.spawn(async move {
+            ended.await;
+            // Nobody listens any more when the daemon ends.
+            let _ = failures.send(failed);
+        });
+        let open = Open { pool: pool.clone(), handle: handle.clone(), owner };
+        lock(&self.pools).insert(path.to_owned(), open);
+        Ok((pool, handle))
+    }
+
+    /// Those that are open, by their paths.
+    pub(super) fn pools(&self) -> Vec<(PathBuf, SharedPool)> {
+        lock(&self.pools).iter().map(|(path, open)| (path.clone(), open.pool.clone())).collect()
+    }
+
+    /// Ends all owners, when nobody asks them for anything any more.
+    pub(super) fn end(&self) {
+        for open in std::mem::take(&mut *lock(&self.pools)).into_values() {
+            open.owner.join();
+        }
+    }
+}
+
+/// Lets go of the pools of a daemon that ends without a word. A file that was made for a pool, and has no disk yet, goes.
+#[derive(Debug)]
+pub(super) struct FlashGuard(pub(super) Arc<Flash>);
+
+impl Drop for FlashGuard {
+    fn drop(&mut self) {
+        lock(&self.0.pools).clear();
+    }
+}
+
+fn path(disk: &DiskSpec) -> Option<&PathBuf> {
+    disk.flash.as_ref().map(|flash| &flash.path)
+}
+
+/// What disks want of the flash at `path`.
+fn shares(at: &Path, disks: &[DiskSpec]) -> Vec<Share> {
+    let share = |disk: &DiskSpec| {
+        let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
+        let cache = disk.flash_cache_bytes();
+        Share { cache, ring: ring_bytes_max(cache, disk.block_size), log }
+    };
+    disks.iter().filter(|disk| path(disk).is_some_and(|it| it == at)).map(share).collect()
+}

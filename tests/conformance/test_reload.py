@@ -1,0 +1,202 @@
+"""A configuration file that is read again while its disks are in use."""
+import json
+import os
+import signal
+import threading
+
+import nbd
+from bed import MIB, eventually, free_port, pattern, test
+
+GRID = 'grid-offset = "0"\n'
+
+
+class Served:
+    """`forebay serve`, whose file changes."""
+
+    def __init__(self, bed, *disks, more=""):
+        self.bed, self.control = bed, bed.path("serve.control")
+        self.server = bed.serve(self.text(disks, more), ["unix:" + bed.path("a.sock")])
+
+    def text(self, disks, more, reactor="auto"):
+        return 'control = "%s"\nshards = 2\nreactor = "%s"\n' % (self.control, reactor) + "".join(disks) + more
+
+    def write(self, *disks, more="", reactor="auto"):
+        with open(self.bed.path("forebay.toml"), "w") as f:
+            f.write('state-dir = "%s"\n' % self.bed.path("state") + self.text(disks, more, reactor))
+
+    def reload(self, *options, code=0):
+        """What changed, by disk: its kind, and why not."""
+        command = [self.bed.program, "reload", "--json", "--control", self.control, *options]
+        said = json.loads(self.bed.run(command, code=None).stdout if code else self.bed.run(command))
+        return {change["disk"]: (change["kind"], change["error"]) for change in said["changes"]}
+
+    def events(self):
+        return self.bed.run([self.bed.program, "events", "--control", self.control])
+
+    def stats(self, disk):
+        return json.loads(self.bed.run([self.bed.program, "stats", disk, "--json", "--control", self.control]))
+
+    def disks(self):
+        lines = self.bed.run([self.bed.program, "disk", "list", "--json", "--control", self.control]).splitlines()
+        return sorted(json.loads(line)["name"] for line in lines)
+
+
+def disk(bed, name, more="", socket=None, backend=None):
+    backend = backend or "file:" + bed.path(name + ".raw")
+    return '[[disk]]\nname = "%s"\nbackend = "%s"\nram = "8MiB"\nnbd = ["unix:%s"]\n%s%s' % (
+        name, backend, bed.path((socket or name) + ".sock"), GRID, more)
+
+
+def client(bed, name, socket=None):
+    handle = nbd.NBD()
+    handle.connect_uri("nbd+unix:///%s?socket=%s" % (name, bed.path((socket or name) + ".sock")))
+    return handle
+
+
+class Load:
+    """Writes and reads that must not fail, on one disk, until it is stopped."""
+
+    def __init__(self, handle):
+        self.handle, self.rounds, self.error, self.ends = handle, 0, None, False
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.ends:
+                offset = self.rounds % 64 * 4096
+                self.handle.pwrite(pattern(offset, 4096, self.rounds), offset)
+                assert bytes(self.handle.pread(4096, offset)) == pattern(offset, 4096, self.rounds)
+                self.rounds += 1
+        except (nbd.Error, AssertionError) as error:
+            self.error = error
+
+    def stop(self):
+        self.ends = True
+        self.thread.join()
+        assert self.error is None and self.rounds > 0, (self.error, self.rounds)
+
+
+def images(bed, *names):
+    for name in names:
+        bed.image(name + ".raw", 4 * MIB)
+
+
+@test(forebay_only=True)
+def disks_come_and_go_by_reload_while_another_is_in_use(bed):
+    images(bed, "a", "b", "c")
+    back = 'mode = "write-back"\nflash = "%s:64MiB"\n' % bed.path("pool")
+    a, b, c = disk(bed, "a"), disk(bed, "b", back), disk(bed, "c")
+    served = Served(bed, a)
+    load = Load(client(bed, "a"))
+    # A dry run tells, and changes nothing.
+    served.write(a, b, c)
+    added = {"b": ("added", None), "c": ("added", None)}
+    assert served.reload("--dry-run") == added and served.disks() == ["a"]
+    assert served.reload() == added and served.disks() == ["a", "b", "c"]
+    assert served.reload() == {}
+    b_client = client(bed, "b")
+    b_client.pwrite(pattern(0, 4096, 7), 0)
+    # One that has a client stays, and says so.
+    served.write(a, c)
+    changes = served.reload(code=1)
+    assert changes["b"][0] == "removed" and "clients are attached: 1" in changes["b"][1], changes
+    assert bytes(b_client.pread(4096, 0)) == pattern(0, 4096, 7)
+    b_client.shutdown()
+    eventually(lambda: served.stats("b")["connections"] == 0, "its client has left")
+    assert served.reload() == {"b": ("removed", None)}
+    eventually(lambda: not os.path.exists(bed.path("b.sock")), "nobody listens for it any more")
+    assert served.disks() == ["a", "c"] and served.reload() == {}
+    # Primary storage has what was dirty.
+    with open(bed.path("b.raw"), "rb") as f:
+        assert f.read(4096) == pattern(0, 4096, 7)
+    # And back again, in the same pool.
+    served.write(a, b, c)
+    assert served.reload() == {"b": ("added", None)}
+    again = client(bed, "b")
+    assert bytes(again.pread(4096, 0)) == pattern(0, 4096, 7)
+    again.pwrite(pattern(0, 4096, 8), 0)
+    assert bytes(again.pread(4096, 0)) == pattern(0, 4096, 8)
+    load.stop()
+    again.shutdown()
+    assert served.server.stop() == 0
+    assert not os.path.exists(bed.path("a.sock")) and not os.path.exists(bed.path("b.sock"))
+
+
+@test(forebay_only=True)
+def a_file_that_cannot_be_served_changes_nothing_and_one_disk_that_cannot_keeps_no_other(bed):
+    images(bed, "a", "c")
+    a, b, c = disk(bed, "a"), disk(bed, "b"), disk(bed, "c")
+    served = Served(bed, a)
+    load = Load(client(bed, "a"))
+    served.write(a, c, more="colour = 3\n")
+    said = bed.run([bed.program, "reload", "--control", served.control], code=None)
+    assert said.returncode == 1 and "colour" in said.stderr and served.disks() == ["a"], said
+    assert "nothing changes, and a restart would fail" in served.events()
+    # The image of b is not there.
+    served.write(a, b, c)
+    changes = served.reload(code=1)
+    assert changes["c"] == ("added", None) and "b.raw" in changes["b"][1], changes
+    assert bytes(client(bed, "c").pread(4096, 0)) == pattern(0, 4096)
+    # When it is, the next reload serves it.
+    images(bed, "b")
+    assert served.reload() == {}
+    assert bytes(client(bed, "b").pread(4096, 0)) == pattern(0, 4096)
+    load.stop()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def modes_and_addresses_change_by_reload_and_the_rest_waits_for_a_restart(bed):
+    images(bed, "a")
+    flash = 'flash = "%s:64MiB"\nwrite-log = "16MiB"\n' % bed.path("pool")
+    served = Served(bed, disk(bed, "a", flash + 'mode = "write-back"\n'))
+    load = Load(client(bed, "a"))
+    served.write(disk(bed, "a", flash + 'mode = "write-through"\n'))
+    assert served.reload() == {"a": ("mode", None)} and served.reload() == {}
+
+    eventually(lambda: served.stats("a")["mode"] == "write-through", "the mode is the one of the file")
+    # Its clients go on, whoever comes now comes elsewhere.
+    through = flash + 'mode = "write-through"\n'
+    served.write(disk(bed, "a", through, socket="other"))
+    assert served.reload() == {None: ("listeners", None)}
+    eventually(lambda: not os.path.exists(bed.path("a.sock")), "the old socket goes")
+    client(bed, "a", socket="other").pread(4096, 0)
+    # What waits is told each time, and by SIGHUP as well.
+    served.write(disk(bed, "a", through + 'policy = "lru"\n', socket="other"), reactor="epoll")
+    waiting = {"a": ("at-next-start", None), None: ("at-next-start", None)}
+    assert served.reload() == waiting and served.reload("--dry-run") == waiting
+    served.server.process.send_signal(signal.SIGHUP)
+    eventually(lambda: served.events().count("the file says of policy is in force after a restart") == 2, "SIGHUP tells it")
+    load.stop()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_of_run_has_no_file_to_read_again(bed):
+    one = bed.disk("mem:1MiB")
+    control = bed.path("disk.control")
+    said = bed.run([bed.program, "reload", "--control", control], code=None)
+    assert said.returncode == 1 and "started without a configuration file" in said.stderr, said
+    assert one.stop() == 0
+
+
+@test(forebay_only=True)
+def logical_units_come_by_reload_to_a_target_in_use(bed):
+    images(bed, "a", "b")
+    portal = "127.0.0.1:%d" % free_port()
+
+    def target(luns):
+        return '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.test:t"\n[iscsi.luns]\n%s' % (portal, luns)
+    a, b = disk(bed, "a"), disk(bed, "b")
+    served = Served(bed, a, more=target('0 = "a"\n'))
+    load = Load(client(bed, "a"))
+    served.write(a, b, more=target('0 = "a"\n1 = "b"\n'))
+    assert served.reload() == {"b": ("added", None)}
+    listed = bed.run(["iscsi-ls", "-s", "iscsi://" + portal])
+    assert "Lun:0" in listed.replace(" ", "") and "Lun:1" in listed.replace(" ", ""), listed
+    copied = bed.run(["qemu-img", "convert", "-O", "raw", "iscsi://%s/iqn.2026-01.test:t/1" % portal, bed.path("copy")])
+    with open(bed.path("copy"), "rb") as f:
+        assert f.read() == pattern(0, 4 * MIB), copied
+    load.stop()
+    assert served.server.stop() == 0
