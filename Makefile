@@ -67,6 +67,7 @@ bench: setup-bench build-bench instructions
 	$(CARGO) bench --locked -p forebay-core
 	$(CARGO) bench --locked -p forebay-trace
 	$(PYTHON) bench/run.py $(WHAT)
+	$(PYTHON) bench/plot.py
 
 # Instructions per RAM hit under valgrind: repeats exactly, fails above its limit.
 RUNNER := target/tools/bin/gungraun-runner
