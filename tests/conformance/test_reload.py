@@ -147,6 +147,27 @@ def a_file_that_cannot_be_served_changes_nothing_and_one_disk_that_cannot_keeps_
 
 
 @test(forebay_only=True)
+def a_pool_that_is_in_use_takes_no_disk_for_which_it_has_no_room(bed):
+    images(bed, "a", "b", "c")
+
+    def back(size):
+        return 'mode = "write-back"\nflash = "%s:%s"\n' % (bed.path("pool"), size)
+    a = disk(bed, "a", back("64MiB"))
+    served = Served(bed, a)
+    load = Load(client(bed, "a"))
+    served.write(a, disk(bed, "b", back("64MiB")))
+    changes = served.reload(code=1)
+    assert "has no room for its share" in changes["b"][1] and served.disks() == ["a", "b"], changes
+    # A pool of its own is another matter.
+    c = disk(bed, "c", back("64MiB").replace("pool", "other-pool"))
+    served.write(a, c)
+    assert served.reload() == {"c": ("added", None), "b": ("removed", None)}
+    assert bytes(client(bed, "c").pread(4096, 0)) == pattern(0, 4096)
+    load.stop()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def modes_and_addresses_change_by_reload_and_the_rest_waits_for_a_restart(bed):
     images(bed, "a")
     flash = 'flash = "%s:64MiB"\nwrite-log = "16MiB"\n' % bed.path("pool")

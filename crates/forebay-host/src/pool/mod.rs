@@ -168,9 +168,7 @@ impl Pool {
                 // A pool of before rings, that cannot be made anew, goes on without.
                 let is_fixed =
                     file.is_device() || tables.disks().any(|(n, _)| tables.log_segments(n) > 0);
-                let enough =
-                    fits(&tables, shares) || is_fixed && fits(&tables, &without_rings(shares));
-                match enough {
+                match fits(&tables, shares, is_fixed) {
                     true => (tables, was_cut),
                     false => {
                         let larger = again(&file, &tables, shares)?;
@@ -187,6 +185,21 @@ impl Pool {
             }
         };
         Ok(Pool { news, ..Pool::of(file, tables) })
+    }
+
+    /// Whether an open pool has room for these shares: with fewer segments the logs of its disks could stand in each
+    /// other's way, also when a crash is put in order.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn check_room(&self, shares: &[Share]) -> Result<()> {
+        ensure!(
+            fits(&self.tables, shares, true),
+            "the pool on {}, of {}, has no room for its share, and does not grow while it is in use. Give it other flash; or              let all disks be destaged and start the daemon again, which makes a larger pool, with nothing cached",
+            self.path().display(),
+            rounded(bytes(&self.tables))
+        );
+        Ok(())
     }
 
     /// Opens and locks a pool that is there, to change what it says of a disk that is not served.
@@ -447,11 +460,15 @@ fn without_rings(shares: &[Share]) -> Vec<Share> {
     shares.iter().map(|share| Share { ring: 0, ..*share }).collect()
 }
 
-/// True when the pool has room for these shares.
-fn fits(tables: &Tables, shares: &[Share]) -> bool {
+/// True when the pool has room for these shares; one that is `fixed` may have none for their rings.
+fn fits(tables: &Tables, shares: &[Share], fixed: bool) -> bool {
     let geometry = tables.geometry();
-    let needed: u64 = shares.iter().map(|share| share.segments(geometry.segment_size())).sum();
-    needed <= u64::from(geometry.segments() - geometry.metadata_segments())
+    let room = u64::from(geometry.segments() - geometry.metadata_segments());
+    let has_room = |shares: &[Share]| {
+        let needed = shares.iter().map(|share| share.segments(geometry.segment_size()));
+        needed.sum::<u64>() <= room
+    };
+    has_room(shares) || fixed && has_room(&without_rings(shares))
 }
 
 /// Makes the pool anew, larger, when it holds nothing that is needed.

@@ -13,7 +13,7 @@ use anyhow::Result;
 use forebay_host::events::EventSender;
 use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::pool::owner::{PoolHandle, PoolOwner};
-use forebay_host::pool::{Pool, Share, SharedPool};
+use forebay_host::pool::{self, Pool, Share, SharedPool};
 use forebay_host::warm::ring_bytes_max;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -66,7 +66,7 @@ impl Flash {
     /// The pool of a disk, where it has one, with room for all of `disks`; may wait for it.
     ///
     /// # Errors
-    /// Another process has it, or it cannot be opened.
+    /// Another process has it, it cannot be opened, or has no room for all of them.
     pub(super) fn of(
         &self,
         disk: &DiskSpec,
@@ -76,8 +76,9 @@ impl Flash {
         let found = self.find_or_open(path, disks).map_err(|error| match is_in_use(&error) {
             true => Refused::in_use(format!("{error:#}. Ask again when it is free")).into(),
             false => error,
-        });
-        found.map(Some)
+        })?;
+        pool::lock(&found.0).check_room(&shares(path, disks))?;
+        Ok(Some(found))
     }
 
     fn find(&self, path: &Path) -> Option<(SharedPool, PoolHandle)> {

@@ -141,7 +141,7 @@ fn a_thread_that_panics_is_noticed_and_keeps_nobody_waiting() {
     let mut bed = Bed::new();
     bed.handle.lease(bed.disks[0], Box::new(|_| panic!("planted")));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(bed.owner.failed());
+    runtime.block_on(bed.owner.ended());
     let error = bed.handle.close(bed.disks[0], ended(EndOfSession::Clean)).unwrap_err();
     assert!(format!("{error:#}").contains("owns the pool has ended"), "{error:#}");
     bed.end();
