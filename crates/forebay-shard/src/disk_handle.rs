@@ -16,7 +16,7 @@ use forebay_io::mailbox::{SendError, Sender};
 use tokio::sync::oneshot;
 
 use crate::mailbox::{Command, Visit};
-use crate::{DiskStatus, Drained, Dropped, EndedHold, Gone};
+use crate::{DiskFigures, DiskStatus, Drained, Dropped, EndedHold, Gone};
 
 /// Time that a client waits for room in the mailbox.
 pub const HAND_OVER_MAX: Duration = Duration::from_secs(10);
@@ -242,12 +242,24 @@ impl DiskHandle {
         self.ask(|on| on.disk.status(on.now, on.clients(), on.clients_waiting())).await
     }
 
+    /// How the disk is, with its latencies in coarse steps.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn figures(&self) -> Result<Box<DiskFigures>, Gone> {
+        self.ask(|on| {
+            let status = on.disk.status(on.now, on.clients(), on.clients_waiting());
+            Box::new(DiskFigures { status, latencies: on.disk.port.engine.latencies().steps() })
+        })
+        .await
+    }
+
     /// What its reads took, by slowest source: RAM, flash, primary storage.
     ///
     /// # Errors
     /// The shard, or the disk, has ended.
     pub async fn read_latencies(&self) -> Result<Box<[Latency; 3]>, Gone> {
-        self.ask(|on| Box::new(on.disk.port.engine.read_latencies().clone())).await
+        self.ask(|on| Box::new(on.disk.port.engine.latencies().read.clone())).await
     }
 
     /// Does something with the disk on its shard, between two turns; what comes of it.

@@ -39,7 +39,7 @@ pub use disk::{EndedHold, LogShare};
 pub use disk_handle::{DiskHandle, HAND_OVER_MAX};
 pub use handle::{ShardHandle, ShardSender};
 pub use new_disk::{FlashShare, JournalShare, NewDisk, RingShare};
-pub use status::{DiskStatus, Drained, Dropped, LogEnd, PrimaryState};
+pub use status::{DiskFigures, DiskStatus, Drained, Dropped, LogEnd, PrimaryState};
 
 mod client;
 mod disk;

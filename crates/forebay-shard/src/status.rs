@@ -1,7 +1,7 @@
 //! What a shard says of a disk: how it is now, what was dropped from its cache, how it has ended.
 
 use forebay_core::ids::Sequence;
-use forebay_core::stats::Statistics;
+use forebay_core::stats::{LatenciesInSteps, Statistics};
 use forebay_core::status::IoStatus;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,15 @@ pub struct DiskStatus {
     pub is_detaching: bool,
     /// What the engine counts.
     pub engine: Statistics,
+}
+
+/// A disk in figures, for a monitoring system.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DiskFigures {
+    /// How it is.
+    pub status: DiskStatus,
+    /// What its requests and its devices took.
+    pub latencies: LatenciesInSteps,
 }
 
 /// What a disk had cached when its cache was dropped.

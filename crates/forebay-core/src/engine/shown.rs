@@ -6,7 +6,7 @@ use crate::cache_index::CacheIndex;
 use crate::ids::{Nanos, Sequence};
 use crate::observer::Observer;
 use crate::sealed::Page;
-use crate::stats::{Latency, LogStatistics, Statistics};
+use crate::stats::{Latencies, LogStatistics, Statistics};
 use crate::write_back::WriteBack;
 use crate::write_back::format::GROUPS_IN_MEMORY;
 
@@ -21,9 +21,9 @@ impl Engine {
         self.parts.log_statistics(now, &self.shared)
     }
 
-    /// Reads by slowest source: RAM, flash, primary storage.
-    pub fn read_latencies(&self) -> &[Latency; 3] {
-        &self.parts.requests.ledger.latencies.read
+    /// Latencies of requests and of devices.
+    pub fn latencies(&self) -> &Latencies {
+        &self.parts.requests.ledger.latencies
     }
 
     /// What it observed of its requests.

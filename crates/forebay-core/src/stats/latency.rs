@@ -64,7 +64,7 @@ impl Latency {
     pub fn buckets(&self) -> LatencyBuckets {
         let filled = self.histogram.iter_recorded();
         LatencyBuckets {
-            sum_ns: u64::try_from(self.sum_ns).unwrap_or(u64::MAX),
+            sum_ns: self.sum_ns(),
             buckets: filled.map(|at| (at.value_iterated_to(), at.count_at_value())).collect(),
         }
     }
@@ -82,6 +82,21 @@ impl Latency {
         Some(found)
     }
 
+    /// What it counted, in the coarse steps that a monitoring system keeps.
+    pub fn steps(&self) -> LatencySteps {
+        let mut steps = LatencySteps { sum_ns: self.sum_ns(), ..LatencySteps::default() };
+        for at in self.histogram.iter_recorded() {
+            let longest = Nanos(at.value_iterated_to());
+            let step = LATENCY_STEPS.partition_point(|bound| *bound < longest);
+            steps.counts[step] += at.count_at_value();
+        }
+        steps
+    }
+
+    fn sum_ns(&self) -> u64 {
+        u64::try_from(self.sum_ns).unwrap_or(u64::MAX)
+    }
+
     /// The usual figures of it.
     pub fn summary(&self) -> LatencySummary {
         let count = self.count();
@@ -92,6 +107,7 @@ impl Latency {
         let at = |quantile| self.histogram.value_at_quantile(quantile).min(self.max_ns);
         LatencySummary {
             count,
+            sum_ns: self.sum_ns(),
             mean_ns: (self.sum_ns / u128::from(count)) as u64,
             min_ns: self.histogram.min(),
             p50_ns: at(0.5),
@@ -117,12 +133,50 @@ pub struct LatencyBuckets {
     pub buckets: Vec<(u64, u64)>,
 }
 
+/// Upper bounds of [`LatencySteps`], from what RAM takes to what an operator calls an outage.
+pub const LATENCY_STEPS: [Nanos; 17] = {
+    const US: u64 = 1000;
+    const MS: u64 = 1000 * US;
+    [
+        Nanos(25 * US),
+        Nanos(50 * US),
+        Nanos(100 * US),
+        Nanos(250 * US),
+        Nanos(500 * US),
+        Nanos(MS),
+        Nanos(2500 * US),
+        Nanos(5 * MS),
+        Nanos(10 * MS),
+        Nanos(25 * MS),
+        Nanos(50 * MS),
+        Nanos(100 * MS),
+        Nanos(250 * MS),
+        Nanos(500 * MS),
+        Nanos(1000 * MS),
+        Nanos(2500 * MS),
+        Nanos(10_000 * MS),
+    ]
+};
+
+/// A latency in coarse steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencySteps {
+    /// All of them together, in nanoseconds.
+    pub sum_ns: u64,
+    /// How many ended within each bound of [`LATENCY_STEPS`] and not within the one before; the last: later. A latency
+    /// counts as the longest that the histogram does not tell from it, which is at most one per cent longer.
+    pub counts: [u64; LATENCY_STEPS.len() + 1],
+}
+
 /// Figures of a latency; all 0 when nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencySummary {
     /// How many were measured.
     pub count: u64,
+    /// All of them together, exact. Two readings give the mean of what came between them.
+    #[serde(default)]
+    pub sum_ns: u64,
     /// Arithmetic mean, exact.
     pub mean_ns: u64,
     /// The shortest.
@@ -185,7 +239,39 @@ pub struct Latencies {
     pub backend_io: Latency,
 }
 
+/// [`Latencies`] in coarse steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LatenciesInSteps {
+    /// Reads by slowest source: RAM, flash, primary storage.
+    pub read: [LatencySteps; 3],
+    /// Writes.
+    pub write: LatencySteps,
+    /// Compare-and-writes, whatever they found.
+    pub compare_and_write: LatencySteps,
+    /// Flushes.
+    pub flush: LatencySteps,
+    /// I/Os on flash.
+    pub flash_io: LatencySteps,
+    /// I/Os of the write log.
+    pub log_io: LatencySteps,
+    /// I/Os on primary storage.
+    pub backend_io: LatencySteps,
+}
+
 impl Latencies {
+    /// Them in coarse steps.
+    pub fn steps(&self) -> LatenciesInSteps {
+        LatenciesInSteps {
+            read: self.read.each_ref().map(Latency::steps),
+            write: self.write.steps(),
+            compare_and_write: self.compare_and_write.steps(),
+            flush: self.flush.steps(),
+            flash_io: self.flash_io.steps(),
+            log_io: self.log_io.steps(),
+            backend_io: self.backend_io.steps(),
+        }
+    }
+
     /// Their figures.
     pub fn summary(&self) -> LatencyStatistics {
         let mut read = Latency::default();
@@ -242,6 +328,24 @@ mod tests {
         let wrong = |buckets| Latency::of_buckets(&LatencyBuckets { sum_ns: 1, buckets });
         assert!(wrong(vec![(LATENCY_NS_MAX * 8, 1)]).is_none());
         assert!(wrong(vec![(1, u64::MAX), (2, 1)]).is_none());
+    }
+
+    #[test]
+    fn steps_count_what_ended_within_each_bound() {
+        let mut latency = Latency::default();
+        for (millis, count) in [(0, 3), (4, 2), (90, 5), (60_000, 1)] {
+            latency.record(Nanos(millis * 1_000_000), count);
+        }
+        let steps = latency.steps();
+        let within = |millis: u64| {
+            let ends = LATENCY_STEPS.iter().position(|it| it.0 == millis * 1_000_000).unwrap();
+            steps.counts[..=ends].iter().sum::<u64>()
+        };
+        assert_eq!([1, 5, 50, 100].map(within), [3, 5, 5, 10]);
+        assert_eq!(steps.counts.iter().sum::<u64>(), latency.count());
+        assert_eq!(steps.counts[LATENCY_STEPS.len()], 1, "what took longer than every bound");
+        assert_eq!(steps.sum_ns, 60_458_000_000);
+        assert_eq!(latency.summary().sum_ns, steps.sum_ns);
     }
 
     #[test]

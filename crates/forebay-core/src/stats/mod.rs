@@ -15,7 +15,10 @@ use crate::config::Mode;
 use crate::status::IoStatus;
 
 pub use counters::Counters;
-pub use latency::{Latencies, Latency, LatencyBuckets, LatencyStatistics, LatencySummary};
+pub use latency::{
+    LATENCY_STEPS, Latencies, LatenciesInSteps, Latency, LatencyBuckets, LatencyStatistics,
+    LatencySteps, LatencySummary,
+};
 pub use log::{JournalStatistics, LogStatistics};
 pub use state::{DestageLimit, IndexState, LogState, RequestOp, TierState};
 

@@ -19,7 +19,7 @@ use super::file::PoolFile;
 use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
-use super::{Dirty, Snapshot, recover};
+use super::{Dirty, Pool, Snapshot, recover};
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -59,6 +59,17 @@ pub struct SegmentCounts {
     pub log: u32,
     /// Segments of caches, and of their indexes.
     pub cache: u32,
+}
+
+/// How full a pool is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// Size of a segment.
+    pub segment_size: u64,
+    /// Segments, by who has them.
+    pub segments: SegmentCounts,
+    /// Its tables cannot be written: nothing more is leased from it.
+    pub has_failed: bool,
 }
 
 /// How a disk was left, as its pool says.
@@ -156,8 +167,13 @@ pub fn show_used<T>(
     PoolReport { faults, disks: disks.collect(), ..report(pool.path(), tables) }
 }
 
-/// A pool, without what is wrong with it and its disks.
-fn report(path: &Path, tables: &Tables) -> PoolReport {
+/// How full an open pool is; reads nothing.
+pub fn usage(pool: &Pool) -> PoolUsage {
+    let (segments, segment_size) = (segments(&pool.tables), pool.geometry().segment_size());
+    PoolUsage { segment_size, segments, has_failed: pool.has_failed }
+}
+
+fn segments(tables: &Tables) -> SegmentCounts {
     let mut segments = SegmentCounts { all: tables.geometry().segments(), ..Default::default() };
     for (_, holder) in tables.leases.iter() {
         match holder {
@@ -167,6 +183,11 @@ fn report(path: &Path, tables: &Tables) -> PoolReport {
             Holder::Leased(_) => segments.cache += 1,
         }
     }
+    segments
+}
+
+/// A pool, without what is wrong with it and its disks.
+fn report(path: &Path, tables: &Tables) -> PoolReport {
     PoolReport {
         path: path.display().to_string(),
         uuid: tables.superblock.pool.to_string(),
@@ -174,7 +195,7 @@ fn report(path: &Path, tables: &Tables) -> PoolReport {
         segment_size: tables.geometry().segment_size(),
         used_by: None,
         faults: Vec::new(),
-        segments,
+        segments: segments(tables),
         disks: Vec::new(),
     }
 }

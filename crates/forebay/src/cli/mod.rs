@@ -290,7 +290,7 @@ pub struct CompletionArgs {
 Example:
   forebay reference schema > configuration.schema.json")]
 pub struct ReferenceArgs {
-    /// The page: cli, configuration, schema, statistics, states, events or errors
+    /// The page: cli, configuration, schema, statistics, metrics, states, events or errors
     pub page: Page,
 }
 

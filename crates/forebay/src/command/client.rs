@@ -130,15 +130,23 @@ fn unreachable(control: &Path, error: &std::io::Error) -> String {
     }
 }
 
-/// A daemon, and what it says of itself or why it says nothing.
-pub(crate) type Heard = (PathBuf, Result<DaemonInfo>);
+/// A daemon, by its control socket, and what it answers or why it does not.
+pub(crate) type Heard<T> = (PathBuf, Result<T>);
 
-/// Asks the daemon at `control`, or all of this user's folder, side by side. A killed daemon leaves a socket behind, which
-/// is none.
-pub(crate) async fn daemons(control: Option<&Path>) -> Vec<Heard> {
+/// What the daemon at `control` says of itself, or each of this user's folder.
+pub(crate) async fn daemons(control: Option<&Path>) -> Vec<Heard<DaemonInfo>> {
+    ask_all(control, "/v1/daemon").await
+}
+
+/// What the daemon at `control`, or each of this user's folder, answers to `path`. They are asked side by side. A killed
+/// daemon leaves a socket behind, which is none.
+pub(crate) async fn ask_all<T>(control: Option<&Path>, path: &'static str) -> Vec<Heard<T>>
+where
+    T: DeserializeOwned + Send + 'static,
+{
     let asked = sockets(control).into_iter().map(|socket| {
         tokio::spawn(async move {
-            let heard = ask::<DaemonInfo>(&socket, "/v1/daemon").await;
+            let heard = ask(&socket, path).await;
             (socket, heard)
         })
     });

@@ -276,6 +276,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         control: None,
         state_dir: Some(folder.join("state")),
         file: None,
+        http: None,
     })
 }
 

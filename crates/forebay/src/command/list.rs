@@ -1,5 +1,6 @@
 //! `forebay disk list`: a line for each disk, also of those that are refused or being opened.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -9,10 +10,9 @@ use forebay_backends::size::rounded;
 use forebay_core::stats::LogState;
 use forebay_host::folders::option_for;
 
-use super::client::{self, Found};
-use super::disk::stats;
+use super::client;
 use crate::cli::disk::ListArgs;
-use crate::daemon::api::{DaemonInfo, DiskInfo, DiskStats, PrimaryState, RefusedDisk};
+use crate::daemon::api::{AllStats, DaemonInfo, DiskInfo, DiskStats, PrimaryState, RefusedDisk};
 use crate::messages;
 
 /// What is listed of all daemons, or of one.
@@ -31,12 +31,19 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
         match heard {
             Ok(daemon) => {
                 behind += &not_running(&daemon, &control, common.json)?;
-                for info in daemon.disks {
-                    let found = Found { control: control.clone(), disk: info.name.clone() };
-                    let stats = stats(&found).await?;
-                    let _ = match common.json {
-                        true => writeln!(out, "{}", listed_for_programs(&info, &stats)?),
-                        false => writeln!(out, "{}", listed(&info, &stats)),
+                let all: AllStats = client::ask(&control, "/v1/stats").await?;
+                let stats: BTreeMap<_, _> = all.disks.iter().map(|it| (&it.name, it)).collect();
+                for info in &daemon.disks {
+                    let is_silent = all.silent.contains(&info.name);
+                    let known = stats.get(&info.name);
+                    let _ = match (common.json, known) {
+                        (true, known) => {
+                            writeln!(out, "{}", listed_for_programs(info, known, is_silent)?)
+                        }
+                        (false, Some(stats)) if !is_silent => {
+                            writeln!(out, "{}", listed(info, stats))
+                        }
+                        (false, _) => writeln!(out, "{}  NO ANSWER  its shard hangs", info.name),
                     };
                 }
             }
@@ -105,9 +112,15 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
     line + "  " + &info.backend
 }
 
-/// What was configured, with the mode that is asked for now and the actual one, state and dirty bytes.
-fn listed_for_programs(info: &DiskInfo, stats: &DiskStats) -> Result<serde_json::Value> {
+/// What was configured, with the mode that is asked for now and the actual one, state and dirty bytes, as far as the disk told.
+fn listed_for_programs(
+    info: &DiskInfo,
+    stats: Option<&&DiskStats>,
+    is_silent: bool,
+) -> Result<serde_json::Value> {
     let mut shown = serde_json::to_value(info)?;
+    shown["is_silent"] = is_silent.into();
+    let Some(stats) = stats else { return Ok(shown) };
     let log = stats.engine.log.as_ref();
     shown["mode"] = serde_json::to_value(stats.engine.mode)?;
     shown["is_detaching"] = stats.is_detaching.into();

@@ -40,6 +40,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         control: args.daemon.control,
         state_dir: args.daemon.state_dir,
         file: None,
+        http: None,
         disks: vec![args.disk.resolve(name.clone(), args.backend)],
         name,
     };
@@ -256,6 +257,9 @@ fn summary(info: &DaemonInfo) -> String {
         let _ = writeln!(text, "disk {}: NOT SERVED: {}", disk.name, disk.reason);
     }
     let _ = writeln!(text, "control  {}", info.control);
+    if let Some(http) = &info.http {
+        let _ = writeln!(text, "metrics  http://{http}/metrics");
+    }
     if let Some(disk) = info.disks.first() {
         let control = folders::option_for(Path::new(&info.control));
         let _ = writeln!(text, "watch    forebay stats {} --watch{control}", disk.name);

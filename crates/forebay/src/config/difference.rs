@@ -89,6 +89,7 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
         ("shards", is_same_disks && old.shards != new.shards),
         ("reactor", old.reactor != new.reactor),
         ("name", old.name != new.name),
+        ("http", old.http != new.http),
         ("control", old.control != new.control),
         ("state-dir", old.state_dir != new.state_dir),
         ("iscsi", targets(old, new) != new.targets),

@@ -3,6 +3,7 @@
 //! ```toml
 //! shards = 2                              # default: one per disk, at most one per CPU
 //! state-dir = "/var/lib/forebay"          # what the host remembers of devices and exports
+//! http = "127.0.0.1:7480"                 # /metrics
 //!
 //! [[disk]]
 //! name = "db"
@@ -36,7 +37,7 @@ use forebay_backends::size::rounded;
 
 use super::disk_table::DiskTable;
 use super::iscsi::IscsiTable;
-use super::values::{Address, Name, Reactor, ValueError};
+use super::values::{Address, HttpAddress, Name, Reactor, ValueError};
 use super::{CONNECTIONS_MAX, DaemonSpec, DiskSpec, ListenerSpec};
 
 /// A configuration file has no more bytes.
@@ -56,6 +57,9 @@ pub(super) struct File {
     reactor: Reactor,
     /// Control socket [default: NAME.control.sock in the user's folder]
     control: Option<PathBuf>,
+    /// Where programs read '/metrics' over HTTP: HOST:PORT, or off. When another program has the address, an event says so, and
+    /// every disk is served [default: 127.0.0.1:7480]
+    http: Option<HttpAddress>,
     /// Folder where Forebay notes which disk a block device or an NBD export belongs to [default: /var/lib/forebay for root, $XDG_STATE_HOME/forebay or ~/.local/state/forebay]
     state_dir: Option<PathBuf>,
     /// The disks
@@ -95,13 +99,13 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
     read(path, parse)
 }
 
-/// The same for who attaches to its disks in a way of his own: they need no address.
+/// The same for who attaches to its disks in a way of his own: they need no address, and there is no HTTP port.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
     read(path, |text, name| {
-        let spec = describe(text, name)?;
+        let spec = DaemonSpec { http: None, ..describe(text, name)? };
         super::check::unattached(&spec)?;
         Ok(spec)
     })
@@ -192,6 +196,7 @@ fn describe(text: &str, name: Name) -> Result<DaemonSpec> {
         control: file.control,
         state_dir: file.state_dir,
         file: None,
+        http: file.http.unwrap_or_default().0,
     })
 }
 

@@ -282,6 +282,8 @@ pub struct DaemonSpec {
     pub state_dir: Option<PathBuf>,
     /// The file that says all this, to be read again.
     pub file: Option<PathBuf>,
+    /// Where the HTTP port is, if there is one.
+    pub http: Option<String>,
 }
 
 /// Connections that a listener has open at a time, unless told otherwise.
@@ -408,7 +410,7 @@ impl DiskSpec {
     }
 
     /// Bytes that may be written to its flash in a day.
-    fn flash_bytes_per_day(&self) -> Option<u64> {
+    pub fn flash_bytes_per_day(&self) -> Option<u64> {
         let flash = self.flash.as_ref()?;
         self.flash_dwpd.map(|DriveWrites(writes)| (flash.bytes as f64 * writes) as u64)
     }

@@ -17,7 +17,7 @@ mod address;
 mod schema;
 mod words;
 
-pub use address::{Access, Address, SocketPath};
+pub use address::{Access, Address, HttpAddress, SocketPath};
 pub use words::Words;
 
 /// Why what was typed cannot work, in words for whoever typed it. Ends the program with exit code 2.
@@ -401,6 +401,7 @@ from_string!(
     DriveWrites,
     Flash,
     Address,
+    HttpAddress,
     SocketPath,
     Name,
 );

@@ -3,6 +3,7 @@
 //! ```text
 //!   GET /v1/daemon                 DaemonInfo
 //!   GET /v1/pools                  [PoolReport]: the flash that it uses
+//!   GET /v1/stats                  AllStats: of every disk
 //!   GET /v1/disks                  [DiskInfo]
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
@@ -52,6 +53,9 @@ pub struct DaemonInfo {
     /// The configuration file, which it reads again when it is asked to. Null: it has none.
     #[serde(default)]
     pub file: Option<String>,
+    /// The HTTP port, `IP:PORT`, which has `/metrics`. Null: there is none.
+    #[serde(default)]
+    pub http: Option<String>,
     /// The disks.
     pub disks: Vec<DiskInfo>,
     /// The listeners.
@@ -266,6 +270,17 @@ impl From<DiskStatus> for DiskStats {
             engine: on_shard.engine,
         }
     }
+}
+
+/// Every disk of a daemon, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AllStats {
+    /// The disks that are served, as each answered last.
+    pub disks: Vec<DiskStats>,
+    /// Names of those that did not answer in time.
+    pub silent: Vec<String>,
+    /// The disks that are configured and not served.
+    pub refused: Vec<RefusedDisk>,
 }
 
 /// What `resize` did, in bytes.

@@ -10,20 +10,22 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
-use forebay_shard::Gone;
+use forebay_shard::{DiskStatus, Gone};
 use tokio::sync::Notify;
 
 use anyhow::{Context, Result};
 use forebay_backends::Look;
 
 use super::advice;
-use super::api::{ApiError, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
+use super::api::{AllStats, ApiError, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk};
+use super::figures::{Figures, Known};
 use super::frontends::Frontends;
+use super::http::HttpPort;
 use super::opener::{Opener, Ready};
 use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::Watch;
-use super::{change, observed, pools, refused, reload};
+use super::{change, metrics, observed, pools, refused, reload};
 use crate::config::{DiskSpec, difference};
 
 /// Time that primary storage has to say how long it is.
@@ -58,6 +60,12 @@ pub struct ControlState {
     pub events: Arc<EventLog>,
     /// Takes what happens.
     pub sender: EventSender,
+    /// Figures of all disks.
+    pub(super) figures: Figures,
+    /// What scrapes of metrics remember.
+    pub(super) metrics: metrics::Memory,
+    /// The HTTP port.
+    pub(super) http: HttpPort,
     /// Told when the last disk has ended.
     pub emptied: Arc<Notify>,
 }
@@ -68,6 +76,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/daemon", get(daemon))
         .route("/v1/reload", post(reload::asked))
         .route("/v1/pools", get(pools::pools))
+        .route("/v1/stats", get(all_stats))
         .route("/v1/disks", get(disks))
         .route("/v1/disks/{name}", get(disk))
         .route("/v1/disks/{name}/stats", get(stats))
@@ -107,7 +116,7 @@ async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
 
 async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
     match state.find(&name) {
-        Ok(disk) => Json(state.info_of(&disk)).into_response(),
+        Ok(disk) => Json(info_of(&disk, &state.listeners())).into_response(),
         Err(refusal) => *refusal,
     }
 }
@@ -117,6 +126,15 @@ async fn stats(State(state): State<Arc<ControlState>>, Path(name): Path<String>)
         Ok(disk) => state.stats_of(&disk).await,
         Err(refusal) => *refusal,
     }
+}
+
+async fn all_stats(State(state): State<Arc<ControlState>>) -> Json<AllStats> {
+    let known = state.known_figures().await;
+    let silent = known.iter().filter(|known| known.is_silent);
+    let silent = silent.map(|known| known.disk.name().to_owned()).collect();
+    let answered = known.iter().filter_map(|known| Some((&known.disk, known.figures.as_ref()?)));
+    let disks = answered.map(|(disk, figures)| state.stats_with(disk, figures.status.clone()));
+    Json(AllStats { disks: disks.collect(), silent, refused: state.refused() })
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -153,6 +171,9 @@ impl ControlState {
             resizing: tokio::sync::Mutex::default(),
             events,
             sender,
+            figures: Figures::default(),
+            metrics: metrics::Memory::default(),
+            http: HttpPort::default(),
             emptied: Arc::default(),
         }
     }
@@ -216,16 +237,20 @@ impl ControlState {
         missing
     }
 
+    /// The daemon, without its disks and listeners.
+    pub(super) fn about(&self) -> &DaemonInfo {
+        &self.about
+    }
+
     /// The daemon as it is now.
     pub fn info(&self) -> DaemonInfo {
         let (refused, disks) = (self.refused(), self.present());
-        let listeners = self.frontends.states().into_iter().map(|listener| {
-            let mut info = listener.info();
-            info.disks.retain(|name| disks.iter().any(|disk| disk.name == *name));
-            info
-        });
-        let listeners = listeners.collect();
-        DaemonInfo { listeners, refused, disks, ..self.about.clone() }
+        let mut listeners = self.listeners();
+        let names: BTreeSet<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+        for listener in &mut listeners {
+            listener.disks.retain(|name| names.contains(name.as_str()));
+        }
+        DaemonInfo { http: self.http.address(), listeners, refused, disks, ..self.about.clone() }
     }
 
     /// The disks that are served, or were.
@@ -280,44 +305,43 @@ impl ControlState {
 
     /// The disks that have not ended.
     fn present(&self) -> Vec<DiskInfo> {
-        let disks = self.disks();
+        let (disks, listeners) = (self.disks(), self.listeners());
         let present = disks.iter().filter(|disk| disk.ended().is_none());
-        present.map(|disk| self.info_of(disk)).collect()
+        present.map(|disk| info_of(disk, &listeners)).collect()
     }
 
-    /// A disk as it is now.
-    fn info_of(&self, disk: &ServedDisk) -> DiskInfo {
-        let listeners = self.frontends.states().into_iter().map(|listener| listener.info());
-        let addresses = listeners.filter(|listener| listener.disks.contains(&disk.info.name));
-        DiskInfo {
-            size: disk.handle.size(),
-            addresses: addresses.map(|listener| listener.address).collect(),
-            ..disk.info.clone()
-        }
+    /// What listeners and portals are, and count.
+    pub(super) fn listeners(&self) -> Vec<ListenerInfo> {
+        self.frontends.states().into_iter().map(|listener| listener.info()).collect()
     }
 
     /// The statistics of a disk, as an answer.
     pub(super) async fn stats_of(&self, disk: &ServedDisk) -> Response {
         match disk.handle.stats().await {
-            Ok(status) => {
-                let vhost_user = self.frontends.device(disk.name()).map(|device| device.info());
-                let (evidence, unguarded) =
-                    (disk.info.evidence.clone(), disk.info.unguarded.clone());
-                let storage_changed = disk.standing();
-                Json(DiskStats {
-                    vhost_user,
-                    evidence,
-                    unguarded,
-                    storage_changed,
-                    ..status.into()
-                })
-                .into_response()
-            }
+            Ok(status) => Json(self.stats_with(disk, status)).into_response(),
             Err(Gone) => {
                 let error = format!("the shard of disk '{}' has ended", disk.name());
                 refuse(StatusCode::SERVICE_UNAVAILABLE, error)
             }
         }
+    }
+
+    /// What a disk's shard knows, and what others know of it.
+    pub(super) fn stats_with(&self, disk: &ServedDisk, status: DiskStatus) -> DiskStats {
+        DiskStats {
+            vhost_user: self.frontends.device(disk.name()).map(|device| device.info()),
+            evidence: disk.info.evidence.clone(),
+            unguarded: disk.info.unguarded.clone(),
+            storage_changed: disk.standing(),
+            ..status.into()
+        }
+    }
+
+    /// What is known of every disk that has not ended.
+    pub(super) async fn known_figures(&self) -> Vec<Known> {
+        let mut disks = self.disks();
+        disks.retain(|disk| disk.ended().is_none());
+        self.figures.all(disks).await
     }
 
     /// A disk that is served, or the answer that there is none.
@@ -333,6 +357,16 @@ impl ControlState {
             let error = format!("no disk '{name}' here; there is: {}", names.join(", "));
             Box::new(refuse(StatusCode::NOT_FOUND, error))
         })
+    }
+}
+
+/// A disk as it is now; clients find it at some of `listeners`.
+fn info_of(disk: &ServedDisk, listeners: &[ListenerInfo]) -> DiskInfo {
+    let addresses = listeners.iter().filter(|listener| listener.disks.contains(&disk.info.name));
+    DiskInfo {
+        size: disk.handle.size(),
+        addresses: addresses.map(|listener| listener.address.clone()).collect(),
+        ..disk.info.clone()
     }
 }
 

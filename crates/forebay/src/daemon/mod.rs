@@ -8,6 +8,7 @@
 //! | bind the control socket | [`unix::UnixSocket`] |
 //! | open, lock and prepare pools (`flash.rs`) | [`FlashGuard`]; a file that was made for it, and has no disk yet, goes |
 //! | start the shards | [`ShardHandle`] |
+//! | open the HTTP port, if it can be had (`http.rs`) | its server |
 //! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard (`opener.rs`) | the shard |
 //! | bind listeners, portals and the sockets of vhost-user devices (`frontends.rs`) | [`listener::Listener`], [`vhost_user::VhostUser`] |
 //!
@@ -40,9 +41,12 @@ mod change;
 pub mod control;
 mod ending;
 mod flash;
+mod figures;
 mod frontends;
+mod http;
 pub mod iscsi;
 pub mod listener;
+pub(crate) mod metrics;
 mod observed;
 mod opener;
 mod opening;
@@ -141,6 +145,7 @@ impl Daemon {
         let control =
             ControlState::new(about, opener.clone(), frontends, watch, (log, events.clone()));
         let control = Arc::new(control);
+        http::open(&control).await;
         serve_disks(&control).await?;
         drop(starting);
         let (control_end, control_ends) = oneshot::channel();
@@ -246,6 +251,7 @@ impl Daemon {
             }
         }
         trouble.extend(self.leave_places(ended).await);
+        self.control.http.close();
         // Who waits for the end of a disk hears of it.
         self.control_end = None;
         let _ = tokio::time::timeout(LAST_ANSWERS_MAX, &mut self.answering).await;
@@ -327,6 +333,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.control.frontends.abort();
+        self.control.http.close();
         self.answering.abort();
         self.following.abort();
         if !self.has_ended {
@@ -415,6 +422,7 @@ fn about(spec: &DaemonSpec, control: &std::path::Path, shards: &[ShardHandle]) -
         reactor_fallback: shards[0].fallback_reason.clone(),
         shards: shards.len(),
         control: control.display().to_string(),
+        http: None,
         disks: Vec::new(),
         listeners: Vec::new(),
         file: spec.file.as_ref().map(|file| file.display().to_string()),

@@ -259,7 +259,8 @@ fn tcp_addresses(spec: &DaemonSpec) -> Vec<(&str, std::io::Result<Vec<SocketAddr
     let portals = spec.targets.iter().flat_map(|target| &target.portals);
     let portals: BTreeSet<&str> = portals.map(|portal| portal.0.as_str()).collect();
     let resolved = |address: &str| address.to_socket_addrs().map(Iterator::collect);
-    of_listener.chain(portals).map(|address| (address, resolved(address))).collect()
+    let http = spec.http.as_deref();
+    of_listener.chain(portals).chain(http).map(|address| (address, resolved(address))).collect()
 }
 
 /// Addresses that are used twice, under whatever names, or that this host does not have.

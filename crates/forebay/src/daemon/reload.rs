@@ -20,7 +20,7 @@ use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
 use super::control::{ControlState, refuse};
-use super::{change, preflight, refused};
+use super::{change, http, preflight, refused};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::values::Mode;
 use crate::config::{self, DaemonSpec};
@@ -134,6 +134,7 @@ async fn take_over(
     for (disk, error) in state.attach_all().await {
         refused::not_everywhere(state, &disk, &error);
     }
+    http::open(state).await;
     let is_new = |name: &str| changes.iter().any(|it| it.disk.as_deref() == Some(name));
     for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
         let _ = refused::serve(state, &disk.name, None).await;

@@ -1,16 +1,18 @@
 //! A disk that is served, or was: its handle on its shard, its place on this host, how it has ended.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_host::fence::{DiskPlace, LastWrite};
-use forebay_shard::{DiskHandle, Drained};
+use forebay_shard::{DiskFigures, DiskHandle, Drained};
+use tokio::time::Instant;
 
 use super::advice::Keeper;
 use super::api::DiskInfo;
+use super::control::lock;
 use super::ending;
 
 /// A disk that is served, or was.
@@ -29,6 +31,8 @@ pub(super) struct ServedDisk {
     probe: Mutex<Option<Probe>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
+    /// What it answered last, and when.
+    figures: Mutex<Option<(Instant, Arc<DiskFigures>)>>,
     /// Set when it has ended: detached, or why it was not as it should be.
     ended: OnceLock<Option<String>>,
 }
@@ -43,7 +47,8 @@ impl ServedDisk {
         probe: Option<Probe>,
     ) -> ServedDisk {
         let (probe, standing, ended) = (Mutex::new(probe), Mutex::default(), OnceLock::new());
-        ServedDisk { info, handle, advice, place, flash, probe, standing, ended }
+        let figures = Mutex::default();
+        ServedDisk { info, handle, advice, place, flash, probe, standing, figures, ended }
     }
 
     /// Its name.
@@ -61,7 +66,7 @@ impl ServedDisk {
     /// # Errors
     /// The medium's.
     pub(super) fn leave(&self, disk: &Drained) -> Result<Option<String>> {
-        *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.probe) = None;
         match &self.place {
             Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet, disk.log_end),
             None => Ok(None),
@@ -81,14 +86,14 @@ impl ServedDisk {
     /// # Errors
     /// It cannot be looked at.
     pub(super) fn probe(&self) -> Result<Probe> {
-        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let probe = lock(&self.probe);
         let probe = probe.as_ref().context("it cannot be looked at while the disk is served")?;
         Ok(probe.copy())
     }
 
     /// True as long as it may look at its primary storage.
     pub(super) fn is_looked_at(&self) -> bool {
-        self.probe.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        lock(&self.probe).is_some()
     }
 
     /// The note of its last write, where it has one.
@@ -98,12 +103,22 @@ impl ServedDisk {
 
     /// Notes what has become of its primary storage.
     pub(super) fn note_standing(&self, words: Option<String>) {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        *lock(&self.standing) = words;
     }
 
     /// What has become of its primary storage, where that is not what was opened.
     pub(super) fn standing(&self) -> Option<String> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.standing).clone()
+    }
+
+    /// Notes what it answered.
+    pub(super) fn note_figures(&self, figures: Arc<DiskFigures>) {
+        *lock(&self.figures) = Some((Instant::now(), figures));
+    }
+
+    /// What it answered last, and when.
+    pub(super) fn last_figures(&self) -> Option<(Instant, Arc<DiskFigures>)> {
+        lock(&self.figures).clone()
     }
 
     /// It has ended: was detached, or why it was not as it should be.

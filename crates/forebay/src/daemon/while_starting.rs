@@ -35,6 +35,7 @@ pub(super) fn answer(
         reactor_fallback: None,
         shards: spec.shards,
         control: control.display().to_string(),
+        http: None,
         disks: Vec::new(),
         listeners: Vec::new(),
         file: spec.file.as_ref().map(|file| file.display().to_string()),

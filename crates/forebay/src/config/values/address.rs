@@ -55,6 +55,37 @@ impl FromStr for Address {
     }
 }
 
+/// Where the HTTP port is: `HOST:PORT` (port 0: any free one), or `off`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpAddress(pub Option<String>);
+
+impl Default for HttpAddress {
+    fn default() -> HttpAddress {
+        HttpAddress(Some("127.0.0.1:7480".to_owned()))
+    }
+}
+
+impl FromStr for HttpAddress {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<HttpAddress, ValueError> {
+        if text == "off" {
+            return Ok(HttpAddress(None));
+        }
+        match text.parse() {
+            Ok(Address::Tcp(address)) => Ok(HttpAddress(Some(address))),
+            Ok(Address::Unix(..)) | Err(_) => Err(ValueError(format!(
+                "'{text}' is no address of the HTTP port; write HOST:PORT, such as 127.0.0.1:7480, or off"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for HttpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("off"))
+    }
+}
+
 /// A unix socket where a hypervisor finds its device: `PATH[?mode=0660][&group=NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketPath {

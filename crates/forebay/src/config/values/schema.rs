@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::{
-    Address, Bypass, DiskId, DriveWrites, Flash, GridOffset, Name, Size, SocketPath, Span,
+    Address, Bypass, DiskId, DriveWrites, Flash, GridOffset, HttpAddress, Name, Size, SocketPath,
+    Span,
 };
 use crate::config::iscsi::{IscsiName, Portal};
 
@@ -57,6 +58,8 @@ form! {
     Address: "address", format!("unix:[^?]{{1,107}}{ACCESS}|[^:].*:{PORT}"),
         ["unix:/run/forebay/db.sock?mode=0660&group=kvm", "127.0.0.1:10809", "[::1]:10809"],
         "A unix socket or a TCP port: unix:PATH, with ?mode=0660&group=NAME where others than its owner may connect, or HOST:PORT. Port 0 is any free one.";
+    HttpAddress: "http-address", format!("off|[^:].*:{PORT}"), ["127.0.0.1:7480", "[::]:7480", "off"],
+        "A TCP port: HOST:PORT, where port 0 is any free one. Or the word off.";
     SocketPath: "socket-path", format!("(unix:)?[^?]{{1,107}}{ACCESS}"),
         ["/run/forebay/db.vhost", "/run/forebay/db.vhost?mode=0660&group=kvm"],
         "The path of a unix socket, with ?mode=0660&group=NAME where others than its owner may connect.";

@@ -204,6 +204,11 @@ const SENTENCES: [Sentences; 6] = [
             ),
             (
                 Warning,
+                "metrics are not served: …. Disks are. …",
+                "Give another address: `http` in the configuration file. `forebay reload` tries again.",
+            ),
+            (
+                Warning,
                 "serving, but standard output did not take the start-up summary: …",
                 "Check who reads the output.",
             ),

@@ -7,6 +7,7 @@ mod configuration;
 mod errors;
 mod events;
 mod markdown;
+mod metrics;
 mod states;
 mod statistics;
 mod tree;
@@ -22,6 +23,8 @@ pub enum Page {
     Schema,
     /// Figures in JSON
     Statistics,
+    /// Metrics over HTTP
+    Metrics,
     /// States in JSON
     States,
     /// Events
@@ -38,6 +41,7 @@ impl Page {
             Page::Configuration => configuration::page(),
             Page::Schema => configuration::schema(),
             Page::Statistics => statistics::page(),
+            Page::Metrics => metrics::page(),
             Page::States => states::page(),
             Page::Events => events::page(),
             Page::Errors => errors::page(),
@@ -57,6 +61,7 @@ mod tests {
             Page::Configuration => "configuration.md",
             Page::Schema => "configuration.schema.json",
             Page::Statistics => "statistics.md",
+            Page::Metrics => "metrics.md",
             Page::States => "states.md",
             Page::Events => "events.md",
             Page::Errors => "errors.md",

@@ -42,7 +42,8 @@ pub(super) fn page() -> String {
         "A daemon: `forebay run`, `forebay serve`",
         "A daemon prints this line when it is ready. `forebay disk list` prints one object of `disks` for each disk. It adds \
          `is_detaching`, `mode_actual`, `primary_storage` and `dirty_bytes`, which mean the same as in the figures of a disk. \
-         `log_state` is `log.state` there. An object of `refused` is a disk that is not served. A disk that is being opened is \
+         `log_state` is `log.state` there. `is_silent` says that the disk did not answer within a second: \
+         what else is added is old, or absent. An object of `refused` is a disk that is not served. A disk that is being opened is \
          `{\"is_starting\":true,\"name\":…}`.",
         &mut codes,
     );

@@ -1,0 +1,120 @@
+//! What a host has beside its disks: the daemon, its listeners, its flash pools.
+
+use super::family::{Family, Values};
+use super::{Daemon, PoolMetrics};
+use crate::daemon::api::ListenerInfo;
+use Values::{Each, Info, One};
+
+pub(super) const DAEMON: &[Family<Daemon>] = &[
+    Family::gauge(
+        "forebay_build",
+        "",
+        "The version of Forebay. Its value is always 1.",
+        Info(&[("version", |_| env!("CARGO_PKG_VERSION").to_owned())]),
+    ),
+    Family::gauge(
+        "forebay_daemon",
+        "",
+        "The name of the daemon, and the kernel interface of its shards. Its value is always 1.",
+        Info(&[("name", |it| it.name.clone()), ("reactor", |it| it.reactor.clone())]),
+    ),
+    Family::<Daemon>::gauge(
+        "forebay_start_time",
+        "",
+        "When the daemon started, since 1970.",
+        One(|it| Some(it.started)),
+    )
+    .seconds(),
+    Family::<Daemon>::gauge(
+        "forebay_uptime",
+        "",
+        "How long the daemon has been running.",
+        One(|it| Some(it.uptime)),
+    )
+    .seconds(),
+    Family::gauge("forebay_shards", "", "Shard threads.", One(|it| some(it.shards as u64))),
+];
+
+pub(super) const LISTENER: &[Family<ListenerInfo>] = &[
+    Family::gauge(
+        "forebay_listener_connections",
+        "listener",
+        "Connections that are open, including those in handshake.",
+        One(|it| some(it.connections.into())),
+    ),
+    Family::gauge(
+        "forebay_listener_connections_limit",
+        "listener",
+        "Connections that may be open.",
+        One(|it| some(it.connections_max.into())),
+    ),
+    Family::counter(
+        "forebay_listener_accepted_connections",
+        "listener",
+        "Connections that were accepted.",
+        One(|it| some(it.accepted)),
+    ),
+    Family::counter(
+        "forebay_listener_refused_connections",
+        "listener",
+        "Connections that were closed at once, because too many were open.",
+        One(|it| some(it.refused)),
+    ),
+    Family::counter(
+        "forebay_listener_failed_handshakes",
+        "listener",
+        "Connections that ended before their handshake did.",
+        One(|it| some(it.handshakes_failed)),
+    ),
+];
+
+pub(super) const POOL: &[Family<PoolMetrics>] = &[
+    Family::gauge(
+        "forebay_pool_up",
+        "pool",
+        "1: the pool answered in time. 0: its figures are older.",
+        One(|it| flag(it.is_up)),
+    ),
+    Family::gauge(
+        "forebay_pool_failed",
+        "pool",
+        "1: the tables of the pool cannot be written, and Forebay leases nothing more from it.",
+        One(|it| flag(it.usage.has_failed)),
+    ),
+    Family::<PoolMetrics>::gauge(
+        "forebay_pool_capacity",
+        "pool",
+        "Size of the pool.",
+        One(|it| some(it.bytes(it.usage.segments.all))),
+    )
+    .bytes(),
+    Family::<PoolMetrics>::gauge(
+        "forebay_pool_segments",
+        "pool",
+        "Bytes of the pool's segments, by use.",
+        Each(
+            "use",
+            &[
+                ("metadata", |it| some(it.bytes(it.usage.segments.metadata))),
+                ("log", |it| some(it.bytes(it.usage.segments.log))),
+                ("cache", |it| some(it.bytes(it.usage.segments.cache))),
+                ("free", |it| some(it.bytes(it.usage.segments.free))),
+            ],
+        ),
+    )
+    .bytes(),
+];
+
+impl PoolMetrics {
+    fn bytes(&self, segments: u32) -> u64 {
+        u64::from(segments) * self.usage.segment_size
+    }
+}
+
+pub(super) fn some(number: u64) -> Option<f64> {
+    Some(number as f64)
+}
+
+pub(super) fn flag(is_so: bool) -> Option<f64> {
+    Some(if is_so { 1.0 } else { 0.0 })
+}
