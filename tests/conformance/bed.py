@@ -155,10 +155,11 @@ class Bed:
         return server
 
     def serve(self, config, listeners):
-        """`forebay serve` with the text of a configuration file."""
+        """`forebay serve` with the text of a configuration file; tests run side by side, and only one could have the HTTP port."""
         path = self.path("forebay.toml")
         with open(path, "w") as f:
-            f.write('state-dir = "%s"\n' % self.path("state") + config)
+            http = "" if config.startswith("http =") else 'http = "off"\n'
+            f.write('state-dir = "%s"\n' % self.path("state") + http + config)
         server = Server(self, "serve", [*self.prefix, self.program, "serve", "--config", path],
                         listeners[0], ready="ready")
         self.servers.append(server)
