@@ -11,9 +11,11 @@ use crate::config::DiskOptions;
 use crate::config::iscsi::IscsiOptions;
 use crate::config::values::{Name, Reactor};
 use crate::messages::reference::Page;
+pub use top::{SortBy, TopArgs};
 
 pub mod disk;
 pub mod image;
+pub mod top;
 pub mod trace;
 
 /// A host-side storage accelerator: RAM and local flash in front of slow shared storage.
@@ -28,6 +30,7 @@ Examples:
   forebay demo      # shows the gain on a modelled SAN, in under two minutes
   forebay run file:/san/db.raw --ram 256MiB --nbd unix:/run/forebay/db.sock
   forebay stats db --watch
+  forebay top
 
 Exit codes:
   0  done
@@ -53,6 +56,8 @@ pub enum Command {
     Reload(ReloadArgs),
     /// Show what a running disk does: hit ratio, latencies, counters, states
     Stats(StatsArgs),
+    /// Follow all running disks in a full screen: IOPS, hits, latencies, states
+    Top(TopArgs),
     /// Show what happened: events of running disks, newest last
     Events(EventsArgs),
     /// Show and change running disks: state, mode, flush, pause, detach
@@ -210,7 +215,7 @@ pub struct ReloadArgs {
 #[command(after_help = "\
 Examples:
   forebay stats                 # every disk that runs here
-  forebay stats db --watch      # one disk, once a second, until Ctrl-C
+  forebay stats db --watch      # one disk, once a second, until q or Ctrl-C
   forebay stats db --json | jq .
 
 It looks for control sockets in the user's folder: /run/forebay for root, \
@@ -219,7 +224,7 @@ of another user, or one that was started with --control PATH, give the same --co
 pub struct StatsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,
-    /// Show again every second
+    /// Show again every second what happened in between, in a full screen where there is a terminal
     #[arg(long)]
     pub watch: bool,
     /// Print JSON, one line each time

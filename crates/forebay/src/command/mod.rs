@@ -20,6 +20,7 @@ mod advise;
 mod client;
 mod completion;
 mod demo;
+mod detail;
 mod disk;
 mod events;
 mod image;
@@ -30,12 +31,15 @@ mod output;
 mod pool;
 mod progress;
 mod reload;
+mod rates;
 mod resolve;
 mod run;
+mod screen;
 mod served;
 mod signals;
 mod stats;
 mod table;
+mod top;
 mod trace;
 
 /// Exit code when the command line or the configuration file is wrong, as clap's.
@@ -51,6 +55,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Serve(args) => run::serve(args),
         Command::Reload(args) => reload::reload(&args),
         Command::Stats(args) => stats::stats(args),
+        Command::Top(args) => top::top(args),
         Command::Events(args) => events::events(args),
         Command::Disk(command) => disk::disk(command),
         Command::Pool(command) => pool::pool(command),

@@ -1,14 +1,20 @@
 //! `forebay stats`: what a disk does, once or every second.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use forebay_backends::size::rounded;
 use forebay_core::stats::{LatencySummary, Statistics, TierState, TierStatistics};
+use ratatui::crossterm::event::KeyCode;
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+use tokio::time::MissedTickBehavior;
 
 use super::client::{self, Found};
+use super::detail;
+use super::rates::Rates;
+use super::screen::{Input, Screen};
 use super::table::{Table, count, of, percent, time};
 use crate::cli::StatsArgs;
 use crate::daemon::api::DiskStats;
@@ -21,7 +27,10 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 pub(crate) fn stats(args: StatsArgs) -> Result<()> {
     client::block_on(async {
         let found = client::find(args.disk.as_ref(), args.control.as_deref()).await?;
-        let mut before: Vec<Option<DiskStats>> = vec![None; found.len()];
+        if args.watch && !args.json && Screen::is_possible() {
+            return watch(&found).await;
+        }
+        let mut before: Vec<Option<(Instant, DiskStats)>> = vec![None; found.len()];
         loop {
             let mut text = String::new();
             for (found, before) in found.iter().zip(&mut before) {
@@ -30,13 +39,13 @@ pub(crate) fn stats(args: StatsArgs) -> Result<()> {
                     let _ = writeln!(text, "{}", serde_json::to_string(&stats)?);
                 } else {
                     text += &describe(&stats);
-                    if let Some(before) = before {
-                        text += &rates(&before.engine, &stats.engine);
+                    if let Some((at, before)) = before {
+                        text += &last_interval(before, &stats, at.elapsed());
                     }
                 }
-                *before = Some(stats);
+                *before = Some((Instant::now(), stats));
             }
-            print(&text, args.watch && !args.json)?;
+            super::print(&text)?;
             if !args.watch {
                 return Ok(());
             }
@@ -49,16 +58,41 @@ async fn ask(found: &Found) -> Result<DiskStats> {
     client::ask(&found.control, &format!("/v1/disks/{}/stats", found.disk)).await
 }
 
-/// Prints `text`, over what was there before when `in_place` and somebody looks.
-fn print(text: &str, in_place: bool) -> Result<()> {
-    use std::io::IsTerminal;
-    let mut out = std::io::stdout().lock();
-    if in_place && out.is_terminal() {
-        write!(out, "\x1b[H\x1b[2J")?;
+/// Shows disks in a full screen, one below the other, until a user has seen enough.
+async fn watch(found: &[Found]) -> Result<()> {
+    let mut known = Vec::with_capacity(found.len());
+    for found in found {
+        known.push((Instant::now(), ask(found).await?, None));
     }
-    write!(out, "{text}")?;
-    out.flush()?;
-    Ok(())
+    let mut screen = Screen::open()?;
+    let mut ticks = tokio::time::interval(WATCH_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut first_line = 0u16;
+    loop {
+        let disks = known.iter().map(|(_, stats, rates)| detail::lines(stats, rates.as_ref()));
+        let lines: Vec<String> = disks.collect::<Vec<_>>().join(&String::new());
+        first_line = first_line.min((lines.len() as u16).saturating_sub(1));
+        let text: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
+        screen.draw(|frame| {
+            frame.render_widget(Paragraph::new(text).scroll((first_line, 0)), frame.area());
+        })?;
+        tokio::select! {
+            input = screen.input() => match input {
+                Input::End | Input::Key(KeyCode::Char('q')) => return Ok(()),
+                Input::Key(KeyCode::Down) => first_line += 1,
+                Input::Key(KeyCode::Up) => first_line = first_line.saturating_sub(1),
+                Input::Key(_) | Input::Resized => {}
+            },
+            _ = ticks.tick() => {
+                for (found, (at, stats, rates)) in found.iter().zip(&mut known) {
+                    let now = ask(found).await?;
+                    *rates = Some(Rates::between(stats, &now, at.elapsed()));
+                    (*at, *stats) = (Instant::now(), now);
+                }
+            }
+        }
+    }
 }
 
 /// The statistics of one disk for people.
@@ -232,17 +266,15 @@ fn counts(engine: &Statistics) -> String {
     text
 }
 
-/// What happened in the last second.
-fn rates(before: &Statistics, now: &Statistics) -> String {
-    let (b, n) = (&before.counters, &now.counters);
-    let reads = n.reads.saturating_sub(b.reads);
-    let hits = n.read_hits().saturating_sub(b.read_hits());
+/// What happened since `before`.
+fn last_interval(before: &DiskStats, now: &DiskStats, later: Duration) -> String {
+    let rates = Rates::between(before, now, later);
     format!(
-        "  last second: {} reads ({}), {} writes ({}), hit ratio {}\n",
-        count(reads),
-        rounded(n.read_bytes.saturating_sub(b.read_bytes)),
-        count(n.writes.saturating_sub(b.writes)),
-        rounded(n.write_bytes.saturating_sub(b.write_bytes)),
-        percent(hits, reads)
+        "  per second: {} reads ({}), {} writes ({}), hit ratio {}\n",
+        count(rates.reads),
+        rounded(rates.read_bytes),
+        count(rates.writes),
+        rounded(rates.write_bytes),
+        percent(rates.hits.0, rates.hits.1)
     )
 }

@@ -1,0 +1,103 @@
+//! What a disk did between two readings of its figures.
+
+use std::time::Duration;
+
+use forebay_core::stats::LatencySummary;
+
+use crate::daemon::api::DiskStats;
+
+/// Per second, where nothing else is said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    pub(super) flushes: u64,
+    pub(super) read_bytes: u64,
+    pub(super) write_bytes: u64,
+    pub(super) destaged_bytes: u64,
+    /// Reads that primary storage was not asked for, and all reads, in all.
+    pub(super) hits: (u64, u64),
+    /// Mean latencies in nanoseconds. `None`: there was nothing to measure.
+    pub(super) guest: Option<u64>,
+    pub(super) guest_reads: Option<u64>,
+    pub(super) guest_writes: Option<u64>,
+    /// Of the cache and of the write log, which are on flash.
+    pub(super) flash: Option<u64>,
+    pub(super) cache_io: Option<u64>,
+    pub(super) log_io: Option<u64>,
+    pub(super) primary: Option<u64>,
+}
+
+impl Rates {
+    /// Between `before` and `now`, which was so much later. A disk that was opened anew did nothing before.
+    pub(super) fn between(before: &DiskStats, now: &DiskStats, later: Duration) -> Rates {
+        let (b, n) = (&before.engine.counters, &now.engine.counters);
+        let grown = |before: u64, now: u64| now.saturating_sub(before);
+        let per_second = |before: u64, now: u64| {
+            (grown(before, now) as f64 / later.as_secs_f64().max(1e-3)).round() as u64
+        };
+        let (bl, nl) = (&before.engine.latency, &now.engine.latency);
+        Rates {
+            reads: per_second(b.reads, n.reads),
+            writes: per_second(b.writes, n.writes),
+            flushes: per_second(b.flushes, n.flushes),
+            read_bytes: per_second(b.read_bytes, n.read_bytes),
+            write_bytes: per_second(b.write_bytes, n.write_bytes),
+            destaged_bytes: per_second(b.destage_write_bytes, n.destage_write_bytes),
+            hits: (grown(b.read_hits(), n.read_hits()), grown(b.reads, n.reads)),
+            guest: mean(&[(&bl.read, &nl.read), (&bl.write, &nl.write)]),
+            guest_reads: mean(&[(&bl.read, &nl.read)]),
+            guest_writes: mean(&[(&bl.write, &nl.write)]),
+            flash: mean(&[(&bl.flash_io, &nl.flash_io), (&bl.log_io, &nl.log_io)]),
+            cache_io: mean(&[(&bl.flash_io, &nl.flash_io)]),
+            log_io: mean(&[(&bl.log_io, &nl.log_io)]),
+            primary: mean(&[(&bl.backend_io, &nl.backend_io)]),
+        }
+    }
+
+    /// Reads that primary storage was not asked for, of 1.
+    pub(super) fn hit_ratio(&self) -> Option<f64> {
+        let (hits, reads) = self.hits;
+        (reads > 0).then(|| hits as f64 / reads as f64)
+    }
+
+    /// Requests per second.
+    pub(super) fn iops(&self) -> u64 {
+        self.reads + self.writes
+    }
+}
+
+/// The mean of what came between pairs of readings.
+fn mean(pairs: &[(&LatencySummary, &LatencySummary)]) -> Option<u64> {
+    let grown = |of: fn(&LatencySummary) -> u64| -> u64 {
+        pairs.iter().map(|(before, now)| of(now).saturating_sub(of(before))).sum()
+    };
+    grown(|it| it.sum_ns).checked_div(grown(|it| it.count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_means_are_of_the_time_between_two_readings() {
+        let mut before = DiskStats::default();
+        before.engine.counters.reads = 1000;
+        before.engine.latency.read =
+            LatencySummary { count: 1000, sum_ns: 9_000, ..Default::default() };
+        let mut now = before.clone();
+        now.engine.counters.reads += 50;
+        now.engine.counters.read_hits_ram += 40;
+        now.engine.counters.write_bytes += 4096;
+        now.engine.latency.read.count += 50;
+        now.engine.latency.read.sum_ns += 5_000_000;
+        now.engine.latency.write =
+            LatencySummary { count: 50, sum_ns: 15_000_000, ..Default::default() };
+        let rates = Rates::between(&before, &now, Duration::from_millis(500));
+        assert_eq!((rates.reads, rates.write_bytes, rates.hits), (100, 8192, (40, 50)));
+        assert_eq!((rates.guest_reads, rates.guest), (Some(100_000), Some(200_000)));
+        assert_eq!((rates.primary, rates.iops()), (None, 100));
+        let anew = Rates::between(&now, &DiskStats::default(), Duration::from_secs(1));
+        assert_eq!(anew, Rates::default());
+    }
+}
