@@ -34,9 +34,9 @@ impl Default for Memory {
 pub(in crate::daemon) async fn collect(state: &ControlState) -> Scrape {
     let memory = &state.metrics;
     let (known, pools) = tokio::join!(state.known_figures(), memory.pools(state));
-    let specs = state.opener.specs();
+    let spec = state.opener.spec();
     let budgets: BTreeMap<&str, Option<u64>> =
-        specs.iter().map(|spec| (spec.name.0.as_str(), spec.flash_bytes_per_day())).collect();
+        spec.disks.iter().map(|spec| (spec.name.0.as_str(), spec.flash_bytes_per_day())).collect();
     let served = known.iter().filter_map(|known| {
         let figures = known.figures.as_ref()?;
         Some(ServedMetrics {
@@ -78,13 +78,14 @@ fn configured(state: &ControlState, known: &[Known]) -> Vec<DiskMetrics> {
         };
         Some(DiskMetrics { name: name.to_owned(), state, is_up })
     };
-    state.opener.specs().iter().filter_map(|spec| disk(&spec.name.0)).collect()
+    state.opener.spec().disks.iter().filter_map(|spec| disk(&spec.name.0)).collect()
 }
 
 impl Memory {
     /// What each pool says, or said last. A pool that does not answer holds up one thread, not one for each scrape.
     async fn pools(&self, state: &ControlState) -> Vec<PoolMetrics> {
-        let asked = state.opener.pools().map(|(path, pool)| self.ask(path, pool));
+        let pools = state.opener.flash.pools();
+        let asked = pools.iter().map(|(path, pool)| self.ask(path, pool));
         let answers = asked.collect::<Vec<_>>();
         let all = async {
             for answer in answers.into_iter().flatten() {
