@@ -1,11 +1,12 @@
 //! Where control sockets and the state folder lie when nobody says otherwise.
 //!
-//! The state folder, which outlives a restart of the host: `/var/lib/forebay` for root, `$XDG_STATE_HOME/forebay` or
-//! `~/.local/state/forebay` for other users.
+//! | user | sockets, `FOLDER/NAME.control.sock` | state folder, which outlives a restart of the host |
+//! |---|---|---|
+//! | root | `/run/forebay` | `/var/lib/forebay` |
+//! | a systemd service | `RuntimeDirectory=`: `$RUNTIME_DIRECTORY` | `StateDirectory=`: `$STATE_DIRECTORY` |
+//! | others | `$XDG_RUNTIME_DIR/forebay`, without that variable `/tmp/forebay-UID` | `$XDG_STATE_HOME/forebay` or `~/.local/state/forebay` |
 //!
-//! Sockets have one rule: `FOLDER/NAME.control.sock`, where FOLDER is `/run/forebay` for root,
-//! `$XDG_RUNTIME_DIR/forebay` for other users, and `/tmp/forebay-UID` without that variable. Root's
-//! folder does not depend on the environment, so that a service and a shell agree on it.
+//! Root's folders do not depend on the environment, so that a shell finds the sockets of a service that has another user.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ pub fn folder() -> PathBuf {
     if user.is_root() {
         return "/run/forebay".into();
     }
+    if let Some(folder) = of_service("RUNTIME_DIRECTORY") {
+        return folder;
+    }
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
         Some(folder) => Path::new(&folder).join("forebay"),
         None => format!("/tmp/forebay-{}", user.as_raw()).into(),
@@ -34,9 +38,19 @@ pub fn state_folder() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some("/var/lib/forebay".into());
     }
+    if let Some(folder) = of_service("STATE_DIRECTORY") {
+        return Some(folder);
+    }
     let of = |name| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let folder = of("XDG_STATE_HOME").or_else(|| Some(of("HOME")?.join(".local/state")))?;
     folder.is_absolute().then(|| folder.join("forebay"))
+}
+
+/// The folder that systemd made for this service, the first of several.
+fn of_service(variable: &str) -> Option<PathBuf> {
+    let folders = std::env::var(variable).ok()?;
+    let first = folders.split(':').next().filter(|folder| folder.starts_with('/'))?;
+    Some(first.into())
 }
 
 /// The control socket of the daemon called `name`, in a folder that exists and is ours. Others may pass

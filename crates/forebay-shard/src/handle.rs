@@ -1,14 +1,18 @@
 //! A shard as the control plane has it: started, handed disks, drained, ended.
 
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_host::events::EventSender;
-use forebay_io::mailbox::Sender;
+use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
 use crate::mailbox::Command;
 use crate::{DiskHandle, Drained, Gone, NewDisk, thread};
+
+/// Pause before who found a full mailbox asks again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A running shard thread. Dropping it ends the thread at once.
 #[derive(Debug)]
@@ -69,6 +73,20 @@ impl ShardHandle {
 }
 
 impl ShardSender {
+    /// Waits until the shard has come round to its mailbox, or has ended.
+    pub async fn turn(&self) {
+        let (answer, turned) = oneshot::channel();
+        let mut asked = self.0.send(Command::Turn(answer));
+        // A full mailbox is one that the shard does not come round to.
+        while let Err(SendError::Full(turn)) = asked {
+            tokio::time::sleep(ASK_AGAIN).await;
+            asked = self.0.send(turn);
+        }
+        if asked.is_ok() {
+            let _ = turned.await;
+        }
+    }
+
     /// Hands a disk over.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Wake(DiskId),
     /// Do this with a disk.
     Disk(DiskId, Operation),
+    /// Say that it has come round to its mailbox.
+    Turn(oneshot::Sender<()>),
     /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
     Drain(oneshot::Sender<Vec<Drained>>),
     /// End at once.
@@ -64,6 +66,7 @@ impl std::fmt::Debug for Command {
             Command::Connect(..) => "Connect",
             Command::Wake(..) => "Wake",
             Command::Disk(..) => "Disk",
+            Command::Turn(..) => "Turn",
             Command::Drain(..) => "Drain",
             Command::Stop => "Stop",
         })

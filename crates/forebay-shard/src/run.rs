@@ -241,6 +241,9 @@ impl Shard {
                     operation(&mut Visit { now, disk, id, all_clients: &self.clients });
                 }
             }
+            Command::Turn(answer) => {
+                let _ = answer.send(());
+            }
             Command::Drain(answer) => {
                 for number in 0..self.disks.len() {
                     self.drain(now, number);

@@ -88,7 +88,7 @@ fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
 #[tokio::test]
 async fn a_disk_that_cannot_be_taken_leaves_nothing_behind_that_could_complete() {
     for kind in [None, Some(ReactorKind::Epoll)] {
-        let (_log, events) = EventLog::start().unwrap();
+        let (_log, events) = EventLog::start(None).unwrap();
         let shard = ShardHandle::start(0, 1, kind, events).unwrap();
         let (first, _first) = disk("first", Mode::WriteThrough);
         let first = shard.sender().add(first).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_disk_that_cannot_be_taken_leaves_nothing_behind_that_could_complete()
 #[tokio::test]
 async fn a_disk_that_was_detached_keeps_no_memory() {
     for kind in [None, Some(ReactorKind::Epoll)] {
-        let (_log, events) = EventLog::start().unwrap();
+        let (_log, events) = EventLog::start(None).unwrap();
         let shard = ShardHandle::start(0, 1, kind, events).unwrap();
         let (stays, _peer) = disk("stays", Mode::WriteThrough);
         let stays = shard.sender().add(stays).await.unwrap();

@@ -8,6 +8,7 @@ use common::{Client, Folder};
 use forebay::config::values::{Access, Address, Mode, Name, Reactor, Size};
 use forebay::config::{DaemonSpec, DiskOptions, ListenerSpec};
 use forebay::daemon::Daemon;
+use forebay::daemon::inherited::Inherited;
 
 fn spec(folder: &Folder, backend: String) -> DaemonSpec {
     let name = Name("db".to_owned());
@@ -45,7 +46,8 @@ async fn a_daemon_that_has_ended_lets_go_of_everything() {
     folder.image("disk.raw", 8 << 20);
     let inner = folder.text("model:san?latency=1ms&inner=file:", "disk.raw");
     for round in 0..3u8 {
-        let daemon = Daemon::start(spec(&folder, inner.clone())).await.unwrap();
+        let daemon =
+            Daemon::start(spec(&folder, inner.clone()), Inherited::default()).await.unwrap();
         let socket = folder.path("nbd.sock");
         beside(move || {
             let mut client = Client::attach(&socket, "db");
@@ -69,9 +71,10 @@ async fn a_start_that_fails_undoes_what_it_did() {
         address: Address::Unix("/proc/no/such/place".into(), Access::default()),
         ..wrong.listeners[0].clone()
     });
-    let error = Daemon::start(wrong).await.unwrap_err();
+    let error = Daemon::start(wrong, Inherited::default()).await.unwrap_err();
     assert!(format!("{error:#}").contains("/proc/no"), "{error:#}");
     assert!(!folder.path("nbd.sock").exists() && !folder.path("control.sock").exists());
-    let daemon = Daemon::start(spec(&folder, "mem:1MiB".to_owned())).await.unwrap();
+    let daemon =
+        Daemon::start(spec(&folder, "mem:1MiB".to_owned()), Inherited::default()).await.unwrap();
     daemon.shut_down().await.unwrap();
 }

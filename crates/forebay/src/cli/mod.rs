@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::DiskOptions;
 use crate::config::iscsi::IscsiOptions;
-use crate::config::values::{Name, Reactor};
+use crate::config::values::{Name, Reactor, Since};
 use crate::messages::reference::Page;
 pub use top::{SortBy, TopArgs};
 
@@ -238,13 +238,24 @@ pub struct StatsArgs {
 /// `forebay events`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   forebay events db --json
+  forebay events --since 2h
+  forebay events --follow --since 2026-01-31T12:00:00Z    # until Ctrl-C
+
+Events of earlier runs are in it: a daemon keeps them in NAME.events of its state folder. A \
+warning or an error that comes again within a minute is one event with a count.
 
 It finds control sockets as 'forebay stats' does.")]
 pub struct EventsArgs {
     /// The disk [default: all]
     pub disk: Option<Name>,
+    /// Only events since then: a time ago, such as 30min or 2h, or a time in UTC
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Since>,
+    /// Show what happens from now on as well, until Ctrl-C, also when the daemon restarts
+    #[arg(long)]
+    pub follow: bool,
     /// Print JSON, one line per event
     #[arg(long)]
     pub json: bool,

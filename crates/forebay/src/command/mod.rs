@@ -6,10 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::CommandFactory;
 use forebay_trace::{Error as TraceError, ErrorKind};
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::filter::LevelFilter;
 
 use self::output::Output;
 use crate::cli::trace::PageArg;
@@ -26,6 +23,7 @@ mod events;
 mod image;
 mod last_words;
 mod list;
+mod log;
 mod observed;
 mod output;
 mod pool;
@@ -48,7 +46,7 @@ const USAGE: u8 = 2;
 /// Carries out a command line and tells how it ended; errors go to standard error.
 pub fn execute(cli: Cli) -> ExitCode {
     let is_daemon = matches!(cli.command, Command::Run(_) | Command::Serve(_));
-    log_to_stderr(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN });
+    log::to_stderr(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN });
     last_words::tell_panics();
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
@@ -71,7 +69,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         // Whoever read our output has seen enough. What serves was not there for its output.
         Err(error) if is_broken_pipe(&error) && !is_daemon => ExitCode::SUCCESS,
         Err(error) => {
-            last_words::say(&format!("forebay: {error:#}"));
+            last_words::say(&format!("{}forebay: {error:#}", log::error_prefix()));
             if is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
@@ -105,19 +103,6 @@ fn write_page(file: Option<Output>, page: impl FnOnce() -> String) -> Result<()>
     let Some(mut file) = file else { return Ok(()) };
     file.write(&page())?;
     file.commit()
-}
-
-/// Logs from `level` up, or as FOREBAY_LOG says. Where nobody reads standard error, lines are lost and nothing else.
-fn log_to_stderr(level: LevelFilter) {
-    let asked = std::env::var("FOREBAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
-    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_target(false)
-        // It would tell of its errors on standard error, and panic where that is closed.
-        .log_internal_errors(false);
-    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
 }
 
 /// The manual page: the command, then a section for each of its subcommands, which have no pages of their own.

@@ -19,10 +19,15 @@ use crate::cli::{RunArgs, ServeArgs};
 use crate::config::{self, DaemonSpec, DiskSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
+use crate::daemon::inherited::Inherited;
 use crate::daemon::preflight;
 
 /// A signal that is repeated within this time was meant once.
 const SAID_TWICE: Duration = Duration::from_secs(1);
+
+/// A configuration without disks.
+const NO_DISK: &str = "no disk is configured, so there is nothing to serve yet: add a [[disk]] to the configuration file, check \
+                       it with 'forebay serve --config FILE --check', and restart";
 
 /// Serves one disk.
 pub(crate) fn run(args: RunArgs) -> Result<()> {
@@ -46,7 +51,8 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
     };
     config::check::daemon(&spec)?;
     config::iscsi::check_secrets(&spec.targets)?;
-    client::block_on(serve_until_signal(spec, args.daemon.json))
+    let inherited = Inherited::from_environment();
+    client::block_on(serve_until_signal(spec, inherited, args.daemon.json))
 }
 
 /// Serves what a configuration file says.
@@ -66,7 +72,10 @@ pub(crate) fn serve(args: ServeArgs) -> Result<()> {
                 false => bail!("{}\n  {}", not_as_it_should(&args), problems.join("\n  ")),
             }
         }
-        false => client::block_on(serve_until_signal(spec?, args.json)),
+        false => {
+            let inherited = Inherited::from_environment();
+            client::block_on(serve_until_signal(spec?, inherited, args.json))
+        }
     }
 }
 
@@ -105,6 +114,9 @@ fn checked(args: &ServeArgs, spec: &Result<DaemonSpec>, problems: &[String]) -> 
 
 /// What works, but is hardly meant.
 fn warnings(spec: &DaemonSpec) -> Vec<String> {
+    if spec.disks.is_empty() {
+        return vec![NO_DISK.to_owned()];
+    }
     let idle = spec.disks.iter().filter(|disk| disk.caches_nothing());
     let warning = |disk: &DiskSpec| {
         format!(
@@ -119,14 +131,14 @@ fn warnings(spec: &DaemonSpec) -> Vec<String> {
 }
 
 /// Serves until a signal. With a configuration file, SIGHUP reads it again; without one it ends the daemon in order.
-async fn serve_until_signal(spec: DaemonSpec, json: bool) -> Result<()> {
+async fn serve_until_signal(spec: DaemonSpec, inherited: Inherited, json: bool) -> Result<()> {
     for warning in warnings(&spec) {
         tracing::warn!("{warning}");
     }
     // Before anything that must be undone exists: from here on no signal can leave it behind.
     let mut signals = Signals::catch(spec.file.is_some())?;
     let mut daemon = tokio::select! {
-        started = Daemon::start(spec) => started?,
+        started = Daemon::start(spec, inherited) => started?,
         _ = signals.next() => bail!("ended by a signal before it was ready"),
     };
     if let Err(error) = announce(&daemon.info(), json) {

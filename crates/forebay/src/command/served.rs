@@ -19,6 +19,7 @@ use crate::config::values::{Access, Address, Name};
 use crate::config::{CONNECTIONS_MAX, DaemonSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::DiskStats;
+use crate::daemon::inherited::Inherited;
 
 /// Time that the disk has to be detached in.
 const DETACH_TIME_MAX: Duration = Duration::from_secs(60);
@@ -65,7 +66,7 @@ impl Served {
         let (started, starts) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(move || {
             client::block_on(async {
-                let daemon = match Daemon::start(spec).await {
+                let daemon = match Daemon::start(spec, Inherited::default()).await {
                     Ok(daemon) => daemon,
                     Err(error) => {
                         let _ = started.send(Err(error));

@@ -64,7 +64,6 @@ pub(super) struct File {
     state_dir: Option<PathBuf>,
     /// The disks
     #[serde(default)]
-    #[schemars(length(min = 1))]
     disk: Vec<DiskTable>,
     /// NBD listeners for several disks
     #[serde(default)]
@@ -154,7 +153,6 @@ pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
 /// The same, not checked as a whole.
 fn describe(text: &str, name: Name) -> Result<DaemonSpec> {
     let file: File = toml::from_str(text)?;
-    ensure!(!file.disk.is_empty(), "no [[disk]] is given; at least one is needed");
     let mut disks = Vec::new();
     let mut listeners = Vec::new();
     for (number, table) in file.disk.into_iter().enumerate() {

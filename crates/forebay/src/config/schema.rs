@@ -114,8 +114,6 @@ mod tests {
         let disk = "[[disk]]\nbackend = \"mem:1MiB\"\nnbd = [\"h:0\"]\n";
         let target = "[[iscsi]]\nlisten = [\"h:1\"]\ntarget = \"iqn.2026-01.x:a\"\n";
         let cases = [
-            ("shards = 2".to_owned(), "disk"),
-            ("disk = []".to_owned(), "disk"),
             ("[[disk]]\nname = \"x\"".to_owned(), "backend"),
             (format!("{disk}name = \"a/b\""), "name"),
             (format!("{disk}ramm = \"1MiB\""), "ramm"),

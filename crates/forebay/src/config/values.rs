@@ -207,6 +207,39 @@ impl fmt::Display for Span {
     }
 }
 
+/// A moment in the past: a time ago, such as `2h`, or a date such as `2026-01-31T12:00:00Z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// So long before now.
+    Ago(Duration),
+    /// Milliseconds since 1970.
+    At(u64),
+}
+
+impl Since {
+    /// Milliseconds since 1970.
+    pub fn ms(self, now_ms: u64) -> u64 {
+        match self {
+            Since::Ago(time) => now_ms.saturating_sub(time.as_millis() as u64),
+            Since::At(time_ms) => time_ms,
+        }
+    }
+}
+
+impl FromStr for Since {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Since, ValueError> {
+        if let Some(time_ms) = forebay_host::date::parse(text) {
+            return Ok(Since::At(time_ms));
+        }
+        text.parse().map(|Span(time)| Since::Ago(time)).map_err(|_| {
+            ValueError(format!(
+                "`{text}` is no time: give a time ago, such as 30min or 2h, or a time in UTC, such as 2026-01-31T12:00:00Z"
+            ))
+        })
+    }
+}
+
 /// Where the grid of cache blocks lies: `auto` or a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridOffset(pub core::GridOffset);

@@ -25,7 +25,7 @@ use super::opener::{Opener, Ready};
 use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::Watch;
-use super::{change, metrics, observed, pools, refused, reload};
+use super::{change, metrics, observed, pools, refused, reload, systemd};
 use crate::config::{DiskSpec, difference};
 
 /// Time that primary storage has to say how long it is.
@@ -137,16 +137,23 @@ async fn all_stats(State(state): State<Arc<ControlState>>) -> Json<AllStats> {
     Json(AllStats { disks: disks.collect(), silent, refused: state.refused() })
 }
 
+/// Which events are asked for: with a number above `after`, or later than `since_ms`, whose numbers may have begun anew.
 #[derive(Debug, serde::Deserialize)]
 struct EventsQuery {
     disk: Option<String>,
+    #[serde(default)]
+    after: u64,
+    #[serde(default)]
+    since_ms: u64,
 }
 
 async fn events(
     State(state): State<Arc<ControlState>>,
     Query(query): Query<EventsQuery>,
 ) -> Json<Vec<EventLine>> {
-    Json(state.events.lines(query.disk.as_deref()))
+    let mut lines = state.events.lines(query.disk.as_deref());
+    lines.retain(|line| line.number > query.after || line.time_ms > query.since_ms);
+    Json(lines)
 }
 
 impl ControlState {
@@ -264,6 +271,7 @@ impl ControlState {
         lock(&self.ready).retain(|ready| ready.name.0 != disk.name());
         self.opener.forget(disk.name());
         self.frontends.detach(&self.opener.spec(), disk.name());
+        systemd::disks_changed(self);
         if self.present().is_empty() {
             self.emptied.notify_one();
         }
@@ -301,6 +309,11 @@ impl ControlState {
     /// Reports an event.
     pub(super) fn report(&self, disk: Option<&str>, severity: Severity, text: &str) {
         self.sender.report(disk, severity, text.to_owned());
+    }
+
+    /// How many disks have not ended.
+    pub(super) fn served(&self) -> usize {
+        self.disks().iter().filter(|disk| disk.ended().is_none()).count()
     }
 
     /// The disks that have not ended.

@@ -17,15 +17,18 @@ use forebay_host::events::EventSender;
 use forebay_shard::DiskHandle;
 use tokio::task::JoinHandle;
 
+use super::inherited::Inherited;
 use super::iscsi::{Portals, UnitDisk};
 use super::listener::{Listener, ListenerState, Served};
 use super::opener::Ready;
+use super::unix::UnixSocket;
 use super::vhost_user::{VhostUser, VhostUserState};
 use crate::config::{DaemonSpec, ListenerSpec};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Frontends {
+    pub(super) inherited: Arc<Inherited>,
     events: EventSender,
     portals: Portals,
     bound: Mutex<Bound>,
@@ -54,8 +57,9 @@ impl fmt::Debug for Accepting {
 }
 
 impl Frontends {
-    pub(super) fn new(events: EventSender) -> Frontends {
-        Frontends { events, portals: Portals::default(), bound: Mutex::default() }
+    pub(super) fn new(inherited: Arc<Inherited>, events: EventSender) -> Frontends {
+        let portals = Portals::new(inherited.clone());
+        Frontends { inherited, events, portals, bound: Mutex::default() }
     }
 
     /// Lets clients find a disk wherever the configuration says, and they do not yet.
@@ -90,7 +94,8 @@ impl Frontends {
         if self.device(name).is_some() {
             return Ok(());
         }
-        let device = VhostUser::start(&spec, export, name, disk.handle.clone(), events)
+        let device = UnixSocket::bind(&spec.socket.path, &spec.socket.access, &self.inherited)
+            .and_then(|socket| VhostUser::start(socket, export, name, disk.handle.clone(), events))
             .with_context(|| format!("disk '{name}': its vhost-user device"))?;
         self.bound().devices.insert(name.clone(), device);
         Ok(())
@@ -126,7 +131,7 @@ impl Frontends {
         if let Some(known) = self.bound().listeners.get(&place) {
             return Ok(known.clone());
         }
-        let listener = Listener::bind(spec).await?;
+        let listener = Listener::bind(spec, &self.inherited).await?;
         let bound = (listener.state(), listener.served());
         self.spawn(listener.serve(self.events.clone()));
         self.bound().listeners.insert(place, bound.clone());

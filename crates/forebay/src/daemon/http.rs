@@ -61,7 +61,7 @@ pub(super) async fn open(state: &Arc<ControlState>) {
 }
 
 async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
-    let listener = bind_tcp(address).await?;
+    let listener = bind_tcp(address, &state.frontends.inherited).await?;
     let (end, ends) = oneshot::channel::<()>();
     *lock(&state.http.serving) = Some(Serving { address: listener.local_addr()?, _end: end });
     let server = axum::serve(listener, router(state.clone()));

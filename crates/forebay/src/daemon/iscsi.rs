@@ -33,6 +33,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use super::inherited::Inherited;
 use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, LEFT, ListenerState, bind_tcp};
 use super::pdu_log::PduFile;
 use super::places::Entry;
@@ -51,8 +52,11 @@ const TURN_AWAY_TIME_MAX: Duration = Duration::from_secs(2);
 const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// All portals of a daemon, and the targets behind them.
-#[derive(Debug, Default)]
-pub struct Portals(Mutex<Bound>);
+#[derive(Debug)]
+pub struct Portals {
+    inherited: Arc<Inherited>,
+    bound: Mutex<Bound>,
+}
 
 #[derive(Debug, Default)]
 struct Bound {
@@ -104,6 +108,11 @@ pub struct UnitDisk {
 }
 
 impl Portals {
+    /// None yet; some may listen already.
+    pub fn new(inherited: Arc<Inherited>) -> Portals {
+        Portals { inherited, bound: Mutex::default() }
+    }
+
     /// Makes a disk the logical unit that `targets` say, if any, of a target that is there, or of a new one, and shows that
     /// at its portals, as far as that is not so yet. Portals that are to be served from now on; and each address that cannot
     /// be had, or the secret that cannot be read.
@@ -169,7 +178,7 @@ impl Portals {
         let (served, new) = match known {
             Some(served) => (served, None),
             None => {
-                let portal = IscsiPortal::bind(targets, address).await?;
+                let portal = IscsiPortal::bind(targets, address, &self.inherited).await?;
                 let (state, served) = (portal.state.clone(), portal.served.clone());
                 self.bound().portals.insert(address.to_owned(), (state, served.clone()));
                 (served, Some(portal))
@@ -197,7 +206,7 @@ impl Portals {
     }
 
     fn bound(&self) -> MutexGuard<'_, Bound> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,8 +283,12 @@ impl Behind {
 
 impl IscsiPortal {
     /// Listens at an address, with room for all targets that have it.
-    async fn bind(targets: &[IscsiSpec], address: &str) -> Result<IscsiPortal> {
-        let listener = bind_tcp(address).await?;
+    async fn bind(
+        targets: &[IscsiSpec],
+        address: &str,
+        inherited: &Inherited,
+    ) -> Result<IscsiPortal> {
+        let listener = bind_tcp(address, inherited).await?;
         let is_here = |target: &&IscsiSpec| target.portals.iter().any(|place| place.0 == address);
         let here = targets.iter().filter(is_here);
         let room = here.fold(0_u32, |room, target| room.saturating_add(target.connections_max));

@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use super::api::ListenerInfo;
 use super::control::lock;
+use super::inherited::Inherited;
 use super::places::{Entry, Places};
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
@@ -146,16 +147,16 @@ impl Listener {
     ///
     /// # Errors
     /// The address is in use or cannot be had.
-    pub async fn bind(spec: &ListenerSpec) -> Result<Listener> {
+    pub async fn bind(spec: &ListenerSpec, inherited: &Inherited) -> Result<Listener> {
         let (kind, address) = match &spec.address {
             Address::Unix(path, access) => {
-                let (socket, listener) = UnixSocket::bind(path, access)?;
+                let (socket, listener) = UnixSocket::bind(path, access, inherited)?;
                 let address = format!("unix:{}", socket.path().display());
                 let listener = UnixListener::from_std(listener)?;
                 (Kind::Unix { _socket: socket, listener }, address)
             }
             Address::Tcp(address) => {
-                let listener = bind_tcp(address).await?;
+                let listener = bind_tcp(address, inherited).await?;
                 let bound = listener.local_addr()?.to_string();
                 (Kind::Tcp(listener), bound)
             }
@@ -281,11 +282,18 @@ impl ListenerState {
     }
 }
 
-/// Listens at a TCP address.
+/// Listens at a TCP address, or takes the socket that listens there already.
 ///
 /// # Errors
 /// The kernel's, with what helps.
-pub(super) async fn bind_tcp(address: &str) -> Result<TcpListener> {
+pub(super) async fn bind_tcp(address: &str, inherited: &Inherited) -> Result<TcpListener> {
+    if !inherited.is_empty()
+        && let Ok(addresses) = tokio::net::lookup_host(address).await
+        && let Some(listener) = inherited.take_tcp(&addresses.collect::<Vec<_>>())
+    {
+        listener.set_nonblocking(true)?;
+        return Ok(TcpListener::from_std(listener)?);
+    }
     TcpListener::bind(address).await.map_err(|error| {
         let why = why_not(error.kind(), rustix::process::geteuid().as_raw());
         anyhow::Error::new(error).context(format!("cannot listen at {address}: {why}"))
@@ -376,12 +384,15 @@ mod tests {
     use super::*;
 
     async fn said(address: &str) -> String {
-        format!("{:#}", bind_tcp(address).await.expect_err("nobody can listen there"))
+        format!(
+            "{:#}",
+            bind_tcp(address, &Inherited::default()).await.expect_err("nobody can listen there")
+        )
     }
 
     #[tokio::test]
     async fn an_address_that_cannot_be_listened_at_is_told_with_what_helps() {
-        let other = bind_tcp("127.0.0.1:0").await.unwrap();
+        let other = bind_tcp("127.0.0.1:0", &Inherited::default()).await.unwrap();
         let taken = said(&other.local_addr().unwrap().to_string()).await;
         assert!(taken.contains("another server is there; stop it"), "{taken}");
         let elsewhere = said("203.0.113.1:10809").await;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use forebay_host::events::{EventLog, EventSender, Severity};
+use forebay_host::events::{EventFile, EventLog, EventSender, Severity};
 use forebay_host::folders;
 use forebay_host::population::Population;
 use forebay_io::reactor::ReactorKind;
@@ -44,6 +44,7 @@ mod figures;
 mod flash;
 mod frontends;
 mod http;
+pub mod inherited;
 pub mod iscsi;
 pub mod listener;
 pub(crate) mod metrics;
@@ -60,6 +61,7 @@ mod refused;
 mod reload;
 mod reservations;
 mod served;
+mod systemd;
 pub mod unix;
 pub mod vhost_user;
 mod watch;
@@ -72,6 +74,7 @@ use control::ControlState;
 use ending::Left;
 use flash::{Flash, FlashGuard};
 use frontends::Frontends;
+use inherited::Inherited;
 use opener::Opener;
 use unix::UnixSocket;
 use watch::Watch;
@@ -84,8 +87,19 @@ const END_TIME_MAX: Duration = Duration::from_secs(5);
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk which is being opened when the daemon ends has to come to its shard.
 const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time that the state folder has to give the events of earlier runs.
+const EVENT_FILE_MAX: Duration = Duration::from_secs(5);
 /// Time that the control socket has to send its last answers.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
+
+/// Time that all of an end takes at most, listeners and the log of events included.
+const SHUT_DOWN_TIME_MAX: Duration = Duration::from_secs(
+    10 + OPENING_TIME_MAX.as_secs()
+        + DRAIN_TIME_MAX.as_secs()
+        + LEAVE_TIME_MAX.as_secs()
+        + LAST_ANSWERS_MAX.as_secs()
+        + END_TIME_MAX.as_secs(),
+);
 
 /// A running daemon. Dropped, it ends in this order: nobody comes in, then disks end, then locks and sockets go.
 #[derive(Debug)]
@@ -96,6 +110,8 @@ pub struct Daemon {
     answering: JoinHandle<()>,
     /// Counts what came of kept advices.
     following: JoinHandle<()>,
+    /// Shows systemd that the daemon is alive.
+    alive: JoinHandle<()>,
     /// Ends that when it is dropped.
     control_end: Option<oneshot::Sender<()>>,
     events: EventSender,
@@ -108,21 +124,32 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts everything; clients can attach when this returns.
+    /// Starts everything; clients can attach when this returns. Sockets that listen already are used in place of new ones.
     ///
     /// # Errors
     /// The step that failed, and why; everything before it is undone. Or no disk can be served.
-    pub async fn start(spec: DaemonSpec) -> Result<Daemon> {
+    pub async fn start(spec: DaemonSpec, inherited: Inherited) -> Result<Daemon> {
         allow_many_files();
         let spec = Arc::new(spec);
         let socket_path = match &spec.control {
             Some(path) => path.clone(),
             None => folders::default_socket(&spec.name.0)?,
         };
-        let (socket, control_listener) = UnixSocket::bind(&socket_path, &Access::default())
-            .with_context(|| format!("'{}' has no control socket", spec.name))?;
+        let (socket, control_listener) =
+            UnixSocket::bind(&socket_path, &Access::default(), &inherited)
+                .with_context(|| format!("'{}' has no control socket", spec.name))?;
         let starting = while_starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
-        let (log, events) = EventLog::start().context("no thread for the event log")?;
+        let (file, no_file) = event_file(&spec).await;
+        let (log, events) = EventLog::start(file).context("no thread for the event log")?;
+        if let Some(text) = no_file {
+            events.report(None, Severity::Warning, text);
+        }
+        let asking = spec.clone();
+        let unasked = move || (inherited.close_unasked(&asking), inherited);
+        let (unasked, inherited) = tokio::task::spawn_blocking(unasked).await?;
+        for text in unasked {
+            events.report(None, Severity::Warning, text);
+        }
         let (flash, flash_failed) = Flash::new(events.clone());
         let flash = Arc::new(flash);
         let (flash_guard, opening, of) = (FlashGuard(flash.clone()), flash.clone(), spec.clone());
@@ -135,10 +162,11 @@ impl Daemon {
         let shards = (0..spec.shards)
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
             .collect::<Result<Vec<ShardHandle>>>()?;
-        let senders = shards.iter().map(ShardHandle::sender).collect();
+        let senders: Vec<_> = shards.iter().map(ShardHandle::sender).collect();
+        let alive = systemd::feed_watchdog(senders.clone(), events.clone());
         let population = Population::start(events.clone())?;
         let opener = Opener::new(spec.clone(), flash, state, senders, population, events.clone());
-        let frontends = Frontends::new(events.clone());
+        let frontends = Frontends::new(Arc::new(inherited), events.clone());
         let about = about(&spec, &socket_path, &shards);
         let (opener, frontends) = (Arc::new(opener), Arc::new(frontends));
         let watch = Watch::start(events.clone()).context("no thread to watch primary storage")?;
@@ -154,11 +182,13 @@ impl Daemon {
         control.frontends.open();
         // Who is told that it is ready finds in the log what was found on the way.
         control.events.settle(&events).await;
+        systemd::ready(&control);
         Ok(Daemon {
             shards,
             control,
             answering,
             following,
+            alive: tokio::spawn(alive),
             control_end: Some(control_end),
             events,
             flash_failed,
@@ -219,6 +249,7 @@ impl Daemon {
     /// # Errors
     /// Not all of that succeeded: on which disks, and what is not safe. The daemon has ended nevertheless.
     pub async fn shut_down(mut self) -> Result<()> {
+        systemd::stopping(SHUT_DOWN_TIME_MAX);
         // The control socket answers until the end; only the listeners close.
         self.control.frontends.close().await;
         // A disk that is being opened comes to its shard before that ends, or not at all; no other is opened.
@@ -262,6 +293,7 @@ impl Daemon {
         if trouble.is_empty() {
             self.report(Severity::Info, ending::in_order(&dirty));
         }
+        self.control.events.end_all_repeated();
         self.control.events.settle(&self.events).await;
         ensure!(trouble.is_empty(), "it did not end well: {}", trouble.join("; "));
         Ok(())
@@ -336,6 +368,7 @@ impl Drop for Daemon {
         self.control.http.close();
         self.answering.abort();
         self.following.abort();
+        self.alive.abort();
         if !self.has_ended {
             self.shards.clear();
             self.control.frontends.end_devices();
@@ -355,16 +388,18 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     let mut ready = Vec::new();
     let mut first_refusal = None;
     let spec = opener.spec();
-    let mut coming = spec.disks.iter();
+    let mut coming = spec.disks.iter().enumerate();
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
-        for disk in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
+        for (index, disk) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
             let (opener, of) = (opener.clone(), disk.clone());
             let opened = tokio::task::spawn_blocking(move || opener.open(&of));
-            opening.push_back((disk, opened));
+            opening.push_back((index, disk, opened));
         }
-        let Some((disk, opened)) = opening.pop_front() else { break };
-        match opened.await? {
+        let Some((index, disk, opened)) = opening.pop_front() else { break };
+        let opened = opened.await?;
+        systemd::starting(index + 1, spec.disks.len());
+        match opened {
             Ok(opened) => {
                 let taken = opener.hand_over(disk, opened).await;
                 ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);
@@ -385,6 +420,29 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
         control.serve(disk).await?;
     }
     Ok(())
+}
+
+/// The file that keeps events over a restart, or why there is none. A state folder that hangs is not waited for.
+async fn event_file(spec: &DaemonSpec) -> (Option<EventFile>, Option<String>) {
+    let Some(state) = spec.state_dir.clone().or_else(folders::state_folder) else {
+        return (None, None);
+    };
+    let (name, shown) = (spec.name.to_string(), EventFile::path(&state, &spec.name.0));
+    let opening = tokio::task::spawn_blocking(move || EventFile::open(&state, &name));
+    let opened = match tokio::time::timeout(EVENT_FILE_MAX, opening).await {
+        Ok(opened) => opened.map_err(std::io::Error::other).flatten(),
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+    };
+    match opened {
+        Ok(file) => (Some(file), None),
+        Err(error) => {
+            let shown = shown.display();
+            (
+                None,
+                Some(format!("events are not kept over a restart, {shown} cannot be had: {error}")),
+            )
+        }
+    }
 }
 
 /// Each connection is a file: as many as the administrator allows at all. A refusal costs connections, nothing else.

@@ -216,7 +216,7 @@ fn control(spec: &DaemonSpec) -> PathBuf {
 }
 
 /// Unix sockets, each with what it is for.
-fn unix_sockets(spec: &DaemonSpec) -> Vec<(PathBuf, String)> {
+pub(super) fn unix_sockets(spec: &DaemonSpec) -> Vec<(PathBuf, String)> {
     let of_listener = spec.listeners.iter().filter_map(|listener| match &listener.address {
         Address::Unix(path, _) => Some((path.clone(), "a listener".to_owned())),
         Address::Tcp(_) => None,

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use super::api::{Resolved, Sides};
 use super::control::{ControlState, refuse};
 use super::opener::{self, Opener, Ready};
+use super::systemd;
 use crate::config::DiskSpec;
 
 #[derive(Debug, serde::Deserialize)]
@@ -155,6 +156,7 @@ pub(super) async fn serve(
         }
     };
     let attached = state.serve(ready).await;
+    systemd::disks_changed(state);
     state.report(Some(name), Severity::Info, "the disk is served now");
     if let Err(error) = attached {
         resolved.warnings.push(not_everywhere(state, name, &error));

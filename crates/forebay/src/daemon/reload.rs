@@ -20,7 +20,7 @@ use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
 use super::control::{ControlState, refuse};
-use super::{change, http, preflight, refused};
+use super::{change, http, preflight, refused, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::values::Mode;
 use crate::config::{self, DaemonSpec};
@@ -51,6 +51,13 @@ pub(super) async fn asked(
 /// There is no file, or it cannot be served: nothing changes.
 pub(super) async fn reload(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded> {
     let _one = state.reloading.lock().await;
+    systemd::reloading();
+    let reloaded = read_again(state, dry_run).await;
+    systemd::ready(state);
+    reloaded
+}
+
+async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded> {
     let old = state.opener.spec();
     let file = old.file.clone().context(
         "it was started without a configuration file; 'forebay serve' has one to read again",

@@ -1,7 +1,7 @@
 //! A unix socket that belongs to this process: bound where nobody listens, removed at the end.
 //!
 //! A socket file outlives a process that was killed. Whoever binds finds out whether anybody still
-//! listens by connecting: refused means stale, and the file is replaced.
+//! listens by connecting: refused means stale, and the file is replaced. A socket of systemd is not ours (`inherited.rs`).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,21 +10,32 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 
+use super::inherited::Inherited;
 use crate::config::values::Access;
 
-/// A bound, listening unix socket. Dropping it removes the file, unless someone replaced it.
+/// A bound, listening unix socket. Dropping it removes the file, unless someone replaced it or it is systemd's.
 #[derive(Debug)]
 pub struct UnixSocket {
     path: PathBuf,
-    inode: u64,
+    /// Of the file that is ours to remove.
+    inode: Option<u64>,
 }
 
 impl UnixSocket {
-    /// Listens at `path`, for those whom `access` lets in; the listener is non-blocking.
+    /// Listens at `path`, for those whom `access` lets in, or takes the socket that listens there already; the listener is
+    /// non-blocking.
     ///
     /// # Errors
     /// Someone listens there, something that is not a socket lies there, or the kernel refuses.
-    pub fn bind(path: &Path, access: &Access) -> Result<(UnixSocket, UnixListener)> {
+    pub fn bind(
+        path: &Path,
+        access: &Access,
+        inherited: &Inherited,
+    ) -> Result<(UnixSocket, UnixListener)> {
+        if let Some(listener) = inherited.take_unix(path) {
+            listener.set_nonblocking(true)?;
+            return Ok((UnixSocket { path: path.to_owned(), inode: None }, listener));
+        }
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).with_context(|| {
                 format!(
@@ -45,7 +56,7 @@ impl UnixSocket {
             listener.with_context(|| format!("user {user} cannot listen at {}", path.display()))?;
         listener.set_nonblocking(true)?;
         let inode = fs::symlink_metadata(path)?.ino();
-        let socket = UnixSocket { path: path.to_owned(), inode };
+        let socket = UnixSocket { path: path.to_owned(), inode: Some(inode) };
         admit(path, access)?;
         Ok((socket, listener))
     }
@@ -58,7 +69,8 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+        let found = fs::symlink_metadata(&self.path).map(|found| found.ino()).ok();
+        if self.inode.is_some() && self.inode == found {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -112,17 +124,21 @@ fn remove_stale(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn bind(path: &Path, access: &Access) -> Result<(UnixSocket, UnixListener)> {
+        UnixSocket::bind(path, access, &Inherited::default())
+    }
+
     #[test]
     fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/a.sock");
-        let (first, listener) = UnixSocket::bind(&path, &Access::default()).unwrap();
-        let error = UnixSocket::bind(&path, &Access::default()).unwrap_err().to_string();
+        let (first, listener) = bind(&path, &Access::default()).unwrap();
+        let error = bind(&path, &Access::default()).unwrap_err().to_string();
         assert!(error.contains("in use by another process"), "{error}");
         // As after a kill: the listener is gone, the file is there.
         std::mem::forget(first);
         drop(listener);
-        let (second, _listener) = UnixSocket::bind(&path, &Access::default()).unwrap();
+        let (second, _listener) = bind(&path, &Access::default()).unwrap();
         drop(second);
         assert!(!path.exists());
     }
@@ -133,12 +149,12 @@ mod tests {
         let path = folder.path().join("a.sock");
         let group = rustix::process::getegid().as_raw();
         for (options, mode) in [("", 0o600), (&*format!("mode=0660&group={group}"), 0o660)] {
-            let (_socket, _listener) = UnixSocket::bind(&path, &options.parse().unwrap()).unwrap();
+            let (_socket, _listener) = bind(&path, &options.parse().unwrap()).unwrap();
             let found = fs::metadata(&path).unwrap();
             assert_eq!((found.mode() & 0o777, found.gid()), (mode, group));
         }
         let unknown = "group=no-such-group".parse().unwrap();
-        let error = UnixSocket::bind(&path, &unknown).unwrap_err().to_string();
+        let error = bind(&path, &unknown).unwrap_err().to_string();
         assert!(error.contains("'no-such-group'"), "{error}");
         assert!(!path.exists(), "what was begun is undone");
         assert_eq!(number_of_group("root").unwrap(), 0);
@@ -149,7 +165,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         fs::write(&path, "data").unwrap();
-        let error = UnixSocket::bind(&path, &Access::default()).unwrap_err().to_string();
+        let error = bind(&path, &Access::default()).unwrap_err().to_string();
         assert!(error.contains("not a socket"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"data");
     }

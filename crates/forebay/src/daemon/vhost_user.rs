@@ -7,7 +7,7 @@
 //! One hypervisor at a time: whoever comes meanwhile waits until the one before has left, and the shard has let go of
 //! his rings. A hypervisor that breaks the protocol is closed, and may come again.
 
-use std::os::fd::AsFd;
+use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,6 @@ use forebay_frontends::vhost_user::{
 
 use super::api::VhostUserInfo;
 use super::unix::UnixSocket;
-use crate::config::VhostUserSpec;
 
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -44,6 +43,8 @@ pub struct VhostUser {
 pub struct VhostUserState {
     socket: UnixSocket,
     listener: UnixListener,
+    /// Whoever drops the device ends one half; the thread sees that at the other.
+    bell: (UnixStream, UnixStream),
     export: Export,
     counters: Arc<Counters>,
     sessions: AtomicU64,
@@ -61,22 +62,21 @@ struct Session {
 }
 
 impl VhostUser {
-    /// Listens where `spec` says, for `disk`.
+    /// Listens at a socket, for `disk`.
     ///
     /// # Errors
-    /// The socket cannot be had, or there is no thread.
+    /// There is no thread, or no file for its bell.
     pub fn start(
-        spec: &VhostUserSpec,
+        (socket, listener): (UnixSocket, UnixListener),
         export: Export,
         name: &str,
         disk: DiskHandle,
         events: EventSender,
     ) -> Result<VhostUser> {
-        let (socket, listener) = UnixSocket::bind(&spec.socket.path, &spec.socket.access)?;
-        listener.set_nonblocking(false)?;
         let state = Arc::new(VhostUserState {
             socket,
             listener,
+            bell: UnixStream::pair()?,
             export,
             counters: Arc::default(),
             sessions: AtomicU64::new(0),
@@ -100,8 +100,8 @@ impl VhostUser {
 impl Drop for VhostUser {
     fn drop(&mut self) {
         self.state.is_ending.store(true, Ordering::SeqCst);
-        // Ends a wait for the next hypervisor, and for the next message of this one.
-        let _ = rustix::net::shutdown(self.state.listener.as_fd(), rustix::net::Shutdown::Both);
+        // Ends a wait for the next hypervisor, and for the next message of this one. The listener may be systemd's, too.
+        let _ = self.state.bell.0.shutdown(std::net::Shutdown::Both);
         if let Some(session) = &*self.state.session() {
             let _ = session.stream.shutdown(std::net::Shutdown::Both);
         }
@@ -158,13 +158,20 @@ impl Speaker {
     /// Serves one hypervisor after the other, until told to end.
     fn serve(self) {
         let mut is_failing = false;
-        while !self.state.is_ending.load(Ordering::SeqCst) {
-            match self.state.listener.accept() {
+        loop {
+            let (listener, bell) = (&self.state.listener, &self.state.bell.1);
+            let mut both = [PollFd::new(listener, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+            let polled = rustix::event::poll(&mut both, None);
+            if self.state.is_ending.load(Ordering::SeqCst) {
+                return;
+            }
+            match polled.map_err(Into::into).and_then(|_| listener.accept()) {
                 Ok((stream, _)) => {
                     is_failing = false;
                     self.speak(stream);
                 }
-                Err(_) if self.state.is_ending.load(Ordering::SeqCst) => return,
+                // Who wanted in has gone again.
+                Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
                         self.warn(&format_args!("cannot accept: {error}"));

@@ -46,7 +46,6 @@ fn mistakes_are_named() {
     let disk = "[[disk]]\nbackend = \"mem:1MiB\"\n";
     let at = "nbd = [\"h:0\"]";
     let cases = [
-        (String::new(), "no [[disk]]"),
         ("[[disk]]\nname = \"x\"".to_owned(), "'backend' is missing"),
         (format!("{disk}ramm = \"1MiB\""), "no key `ramm`; is `ram` meant?"),
         (format!("bogus = 1\n{disk}"), "unknown field `bogus`"),

@@ -107,7 +107,7 @@ async fn a_state_folder_that_hangs_as_a_disk_is_opened_holds_up_nothing_else() {
         image.display()
     );
     let spec = Arc::new(crate::config::file::parse(&text, Name("test".into())).unwrap());
-    let (_log, events) = EventLog::start().unwrap();
+    let (_log, events) = EventLog::start(None).unwrap();
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
     let population = Population::start(events.clone()).unwrap();
     let shards = vec![shard.sender()];

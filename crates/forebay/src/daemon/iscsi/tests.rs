@@ -35,7 +35,7 @@ async fn an_address_that_cannot_be_had_keeps_a_disk_from_no_other_and_is_tried_a
     let (targets, name) = (targets(&[&address, "127.0.0.1:0"]), Name("db".into()));
     // It was opened with half of its size.
     let (handle, _shard) = testing::hung(2 << 20);
-    let portals = Portals::default();
+    let portals = Portals::new(Arc::default());
     let mut kept = Vec::new();
     for new in [1, 0] {
         let (portals, errors) = portals.attach(&targets, &name, unit_disk(&handle, 1 << 20)).await;

@@ -11,6 +11,7 @@ use super::super::Daemon as Running;
 use super::*;
 use crate::config::file;
 use crate::daemon::api::{PrimaryState, VhostUserInfo};
+use crate::daemon::inherited::Inherited;
 use crate::messages::reference::Page;
 
 /// A disk with everything that a disk can have.
@@ -200,7 +201,7 @@ async fn a_shard_that_hangs_holds_up_no_scrape_and_its_disks_keep_their_last_fig
         disk("b")
     );
     let spec = file::parse(&text, "test".parse().unwrap()).unwrap();
-    let daemon = Running::start(spec).await.unwrap();
+    let daemon = Running::start(spec, Inherited::default()).await.unwrap();
     let is_up = |scrape: &Scrape| -> Vec<(String, bool)> {
         scrape.disks.iter().map(|disk| (disk.name.clone(), disk.is_up)).collect()
     };

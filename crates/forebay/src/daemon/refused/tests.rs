@@ -35,7 +35,7 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let folder = tempfile::tempdir().unwrap();
     let spec = crate::config::file::parse(&config(folder.path()), Name("test".into())).unwrap();
     let spec = Arc::new(spec);
-    let (log, events) = EventLog::start().unwrap();
+    let (log, events) = EventLog::start(None).unwrap();
     let (flash, _failed) = Flash::new(events.clone());
     let flash = Arc::new(flash);
     flash.open(&spec.disks).unwrap();
@@ -46,7 +46,7 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let state = spec.state_dir.clone();
     let opener =
         Opener::new(spec.clone(), flash.clone(), state, shards, population, events.clone());
-    let frontends = Arc::new(Frontends::new(events.clone()));
+    let frontends = Arc::new(Frontends::new(Arc::default(), events.clone()));
     let about = about(&spec, folder.path(), std::slice::from_ref(&shard));
     let watch = Watch::start(events.clone()).unwrap();
     let state = ControlState::new(about, Arc::new(opener), frontends, watch, (log, events));

@@ -20,8 +20,8 @@ pub(super) fn page() -> String {
     paragraph(
         &mut page,
         &format!(
-            "A daemon writes events to standard error, and keeps the last {KEPT}. `forebay events` shows them, oldest first. \
-             `forebay events --json` prints each event as a line of JSON:"
+            "A daemon writes events to standard error, and keeps the last {KEPT} over a restart. `forebay events` shows them, \
+             oldest first. `forebay events --json` prints each event as a line of JSON:"
         ),
     );
     let line = EventLine {
@@ -31,6 +31,8 @@ pub(super) fn page() -> String {
         severity: Severity::Info,
         code: Some(EventCode::LogHasRoom),
         text: describe(Event::LogHasRoom).1,
+        count: 1,
+        last_ms: None,
     };
     block(&mut page, "json", &serde_json::to_string_pretty(&line).expect("an event is JSON"));
     let settings = SchemaSettings::draft07().for_serialize();
@@ -211,6 +213,26 @@ const SENTENCES: [Sentences; 6] = [
                 Warning,
                 "serving, but standard output did not take the start-up summary: …",
                 "Check who reads the output.",
+            ),
+            (
+                Warning,
+                "systemd passed a socket that …",
+                "Write the same address in the socket unit and in the configuration file.",
+            ),
+            (
+                Warning,
+                "events are not kept over a restart, … cannot be had: …",
+                "Put it right, then restart. The journal has the events meanwhile.",
+            ),
+            (
+                Error,
+                "shard … takes no turn: something keeps its thread …",
+                "Look at the host. When it lasts, systemd ends Forebay and starts it again.",
+            ),
+            (
+                Info,
+                "this came … times, first at …, last at …: …",
+                "What a warning or an error asks for that came again and again.",
             ),
         ],
     ),

@@ -1,0 +1,186 @@
+//! Sockets that listen already: systemd bound them, and handed them over (`LISTEN_FDS`, socket activation).
+//!
+//! ```text
+//!   systemd: ListenStream=ADDRESS ──► Inherited ──address of the configuration──► control socket, listener, portal, device
+//!                                          └─ nothing asks for it: closed, an event
+//! ```
+//! Such a socket outlives the daemon: who connects while it restarts waits until it listens again. So the daemon takes it in
+//! place of binding one, leaves its owner and mode to systemd, and does not remove its file.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use listenfd::ListenFd;
+
+use super::preflight;
+use crate::config::DaemonSpec;
+use crate::config::values::Address;
+
+/// The sockets that nobody has taken yet.
+#[derive(Debug, Default)]
+pub struct Inherited(Mutex<Vec<Socket>>);
+
+#[derive(Debug)]
+enum Socket {
+    Unix(PathBuf, UnixListener),
+    Tcp(SocketAddr, TcpListener),
+    /// Nothing that a daemon could listen at: which descriptor it is.
+    Other(usize),
+}
+
+impl Inherited {
+    /// Those of this process. To be called once, before there are other threads: it takes them out of the environment.
+    pub fn from_environment() -> Inherited {
+        let mut passed = ListenFd::from_env();
+        let sockets = (0..passed.len()).map(|index| {
+            // A socket of the other kind stays where it is.
+            if let Ok(Some(listener)) = passed.take_unix_listener(index)
+                && let Ok(address) = listener.local_addr()
+                && let Some(path) = address.as_pathname()
+            {
+                return Socket::Unix(path.to_owned(), listener);
+            }
+            match passed.take_tcp_listener(index) {
+                Ok(Some(listener)) => match listener.local_addr() {
+                    Ok(address) => Socket::Tcp(address, listener),
+                    Err(_) => Socket::Other(index),
+                },
+                _ => Socket::Other(index),
+            }
+        });
+        Inherited(Mutex::new(sockets.collect()))
+    }
+
+    /// The one that listens at a path.
+    pub(super) fn take_unix(&self, path: &Path) -> Option<UnixListener> {
+        let mut sockets = self.sockets();
+        let index = sockets.iter().position(|socket| socket.is_at(path))?;
+        match sockets.swap_remove(index) {
+            Socket::Unix(_, listener) => Some(listener),
+            Socket::Tcp(..) | Socket::Other(_) => None,
+        }
+    }
+
+    /// The one that listens at one of these addresses.
+    pub(super) fn take_tcp(&self, addresses: &[SocketAddr]) -> Option<TcpListener> {
+        let mut sockets = self.sockets();
+        let index = sockets.iter().position(|socket| socket.is_one_of(addresses))?;
+        match sockets.swap_remove(index) {
+            Socket::Tcp(_, listener) => Some(listener),
+            Socket::Unix(..) | Socket::Other(_) => None,
+        }
+    }
+
+    /// True when none is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sockets().is_empty()
+    }
+
+    /// Closes those that no part of the configuration asks for: what to say of each. May ask for the addresses of hosts.
+    pub(super) fn close_unasked(&self, spec: &DaemonSpec) -> Vec<String> {
+        let paths: Vec<PathBuf> =
+            preflight::unix_sockets(spec).into_iter().map(|(path, _)| path).collect();
+        let of_listeners = spec.listeners.iter().filter_map(|listener| match &listener.address {
+            Address::Tcp(address) => Some(address),
+            Address::Unix(..) => None,
+        });
+        let of_portals = spec.targets.iter().flat_map(|target| &target.portals);
+        let hosts = of_listeners.chain(of_portals.map(|portal| &portal.0)).chain(&spec.http);
+        let addresses: Vec<SocketAddr> =
+            hosts.flat_map(|host| host.to_socket_addrs().into_iter().flatten()).collect();
+        let is_asked = |socket: &Socket| {
+            paths.iter().any(|path| socket.is_at(path)) || socket.is_one_of(&addresses)
+        };
+        self.sockets().extract_if(.., |socket| !is_asked(socket)).map(|it| it.unasked()).collect()
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, Vec<Socket>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Socket {
+    fn is_at(&self, path: &Path) -> bool {
+        let identity = |path: &Path| path.symlink_metadata().map(|it| (it.dev(), it.ino())).ok();
+        match self {
+            Socket::Unix(own, _) => {
+                own == path || identity(own).is_some_and(|own| Some(own) == identity(path))
+            }
+            Socket::Tcp(..) | Socket::Other(_) => false,
+        }
+    }
+
+    fn is_one_of(&self, addresses: &[SocketAddr]) -> bool {
+        matches!(self, Socket::Tcp(own, _) if addresses.contains(own))
+    }
+
+    fn unasked(&self) -> String {
+        let what = match self {
+            Socket::Unix(path, _) => format!("listens at {}", path.display()),
+            Socket::Tcp(address, _) => format!("listens at {address}"),
+            Socket::Other(index) => format!("is number {index}, and no listening stream socket"),
+        };
+        format!(
+            "systemd passed a socket that {what}. The configuration asks for none there, so it is closed: write the same address \
+             in both, or remove it from the socket unit"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn inherited(folder: &Path, names: &[&str]) -> Inherited {
+        let unix = names.iter().map(|name| {
+            let path = folder.join(name);
+            Socket::Unix(path.clone(), UnixListener::bind(path).unwrap())
+        });
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = Socket::Tcp(tcp.local_addr().unwrap(), tcp);
+        Inherited(Mutex::new(unix.chain([tcp]).collect()))
+    }
+
+    #[test]
+    fn a_socket_is_found_by_each_path_that_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let sockets = inherited(folder.path(), &["a", "b"]);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert!(sockets.take_unix(&folder.path().join("c")).is_none());
+        let taken = sockets.take_unix(&link.join("b")).expect("the link leads there");
+        let path = taken.local_addr().unwrap().as_pathname().unwrap().to_owned();
+        assert_eq!(path, folder.path().join("b"));
+        assert!(sockets.take_unix(&link.join("b")).is_none(), "it is taken once");
+    }
+
+    #[test]
+    fn a_socket_that_nothing_asks_for_is_closed_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let sockets = inherited(folder.path(), &["a", "b"]);
+        let address = match &sockets.sockets()[2] {
+            Socket::Tcp(address, _) => *address,
+            Socket::Unix(..) | Socket::Other(_) => panic!("the last is TCP"),
+        };
+        sockets.sockets().push(Socket::Other(3));
+        let text = format!(
+            "control = \"/c\"\n[[disk]]\nname = \"x\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:{0}/a\"]\n",
+            folder.path().display()
+        );
+        let spec = config::file::parse(&text, "x".parse().unwrap()).unwrap();
+        let mut said = sockets.close_unasked(&spec);
+        said.sort();
+        let expect = [format!("at {address}"), format!("{}/b", folder.path().display())];
+        assert_eq!(said.len(), 3);
+        for expect in expect.iter().map(String::as_str).chain(["number 3"]) {
+            assert!(said.iter().any(|text| text.contains(expect)), "{expect}: {said:?}");
+        }
+        assert!(sockets.take_tcp(&[address]).is_none());
+        assert!(sockets.take_unix(&folder.path().join("a")).is_some(), "what is asked for stays");
+        assert!(sockets.is_empty());
+    }
+}
