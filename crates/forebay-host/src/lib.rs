@@ -39,5 +39,5 @@ pub mod journal;
 pub mod pool;
 pub mod population;
 pub mod shell;
-mod tmpfs;
+pub mod tmpfs;
 pub mod warm;

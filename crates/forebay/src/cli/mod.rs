@@ -60,6 +60,10 @@ pub enum Command {
     Top(TopArgs),
     /// Show what happened: events of running disks, newest last
     Events(EventsArgs),
+    /// Check whether this host has what Forebay needs, and what to do
+    Doctor(DoctorArgs),
+    /// Collect what support needs into one file, without data or secrets
+    SupportBundle(BundleArgs),
     /// Show and change running disks: state, mode, flush, pause, detach
     #[command(subcommand)]
     Disk(disk::DiskCommand),
@@ -260,6 +264,49 @@ pub struct EventsArgs {
     #[arg(long)]
     pub json: bool,
     /// Control socket of the daemon [default: found by the disk's name in the user's folder, see below]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// `forebay doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each line is ok, warning or BAD. The exit code is 1 when a check is BAD. To time the flushes of a \
+pool that is a file, it writes a small file without a name beside it.
+
+Run it as the user who runs Forebay. Limits of a service are those of its unit.
+
+Examples:
+  forebay doctor
+  forebay doctor --config /etc/forebay/forebay.toml
+  forebay doctor --json")]
+pub struct DoctorArgs {
+    /// Check what this configuration file names, too
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay support-bundle`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It holds versions, what 'forebay doctor' found, the configuration without comments and secrets, and \
+of each daemon that answers: its disks, statistics, events and limits. It holds no data of a guest. \
+Names of disks, paths and addresses are in it: look into it before you give it away.
+
+Examples:
+  forebay support-bundle
+  forebay support-bundle --config /etc/forebay/forebay.toml --output /tmp/forebay.tar.gz")]
+pub struct BundleArgs {
+    /// The file to write [default: forebay-support-TIME.tar.gz]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The configuration file [default: /etc/forebay/forebay.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Control socket of the daemon [default: all in the user's folder]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 }

@@ -14,11 +14,13 @@ use crate::cli::{Cli, Command};
 use crate::config::values::ValueError;
 
 mod advise;
+mod bundle;
 mod client;
 mod completion;
 mod demo;
 mod detail;
 mod disk;
+mod doctor;
 mod events;
 mod image;
 mod last_words;
@@ -54,6 +56,8 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Reload(args) => reload::reload(&args),
         Command::Stats(args) => stats::stats(args),
         Command::Top(args) => top::top(args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::SupportBundle(args) => bundle::bundle(&args),
         Command::Events(args) => events::events(args),
         Command::Disk(command) => disk::disk(command),
         Command::Pool(command) => pool::pool(command),

@@ -1,0 +1,122 @@
+//! `forebay doctor`: does this host have what Forebay needs, and what is configured?
+//!
+//! | file | checks |
+//! |---|---|
+//! | `host.rs` | kernel, io_uring, huge pages, limits, processors, memory for staging |
+//! | `storage.rs` | flash and its write cache, file systems, mounts, the state folder |
+//!
+//! A check says what it found, why that matters and what to do. It changes nothing, but for a small file that it writes beside a
+//! pool, to time its flushes, and removes.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use super::output;
+use super::table::of;
+use crate::cli::DoctorArgs;
+use crate::config::{self, DaemonSpec};
+use crate::daemon::preflight;
+
+mod host;
+mod storage;
+
+/// How a check came out; the worst is the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Verdict {
+    /// As it should be, as far as can be known.
+    Ok,
+    /// It works, and less well than it could; or it cannot be known.
+    Warning,
+    /// It does not work, or data are at risk.
+    Bad,
+}
+
+/// One check.
+#[derive(Debug, Serialize)]
+pub(super) struct Check {
+    /// What was looked at; a program may rely on it.
+    check: &'static str,
+    verdict: Verdict,
+    /// What was found.
+    found: String,
+    /// Why it matters, and what to do. Empty when all is well.
+    advice: String,
+}
+
+impl Check {
+    fn ok(check: &'static str, found: impl Into<String>) -> Check {
+        Check { check, verdict: Verdict::Ok, found: found.into(), advice: String::new() }
+    }
+
+    fn warning(check: &'static str, found: impl Into<String>, advice: &str) -> Check {
+        Check { check, verdict: Verdict::Warning, found: found.into(), advice: advice.to_owned() }
+    }
+
+    fn bad(check: &'static str, found: impl Into<String>, advice: &str) -> Check {
+        Check { check, verdict: Verdict::Bad, found: found.into(), advice: advice.to_owned() }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Bad => "BAD",
+        };
+        writeln!(f, "{verdict:<8} {:<12} {}", self.check, self.found)?;
+        match self.advice.is_empty() {
+            true => Ok(()),
+            false => writeln!(f, "{:21} {}", "", self.advice),
+        }
+    }
+}
+
+/// Checks, and fails when something is bad.
+pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
+    let checks = checks(args.config.as_deref());
+    match args.json {
+        true => output::show(format!("{}\n", serde_json::to_string(&checks)?))?,
+        false => output::show(checks.iter().map(ToString::to_string).collect::<String>())?,
+    }
+    match checks.iter().filter(|check| check.verdict == Verdict::Bad).count() {
+        0 => Ok(()),
+        bad => bail!("{} found something bad", of(bad as u64, "check")),
+    }
+}
+
+/// All checks of the host, and those of what a configuration file says.
+pub(super) fn checks(config: Option<&Path>) -> Vec<Check> {
+    let spec = config.map(config::file::load).transpose();
+    let known = spec.as_ref().ok().and_then(Option::as_ref);
+    let mut checks = host::checks(known);
+    checks.extend(storage::state(known));
+    match spec {
+        Ok(None) => {}
+        Ok(Some(spec)) => checks.extend(configured(&spec)),
+        Err(error) => {
+            let advice = "No start succeeds with it. Correct the file.";
+            checks.push(Check::bad("configuration", format!("{error:#}"), advice));
+        }
+    }
+    checks
+}
+
+fn configured(spec: &DaemonSpec) -> Vec<Check> {
+    let mut checks = match preflight::problems(spec) {
+        problems if problems.is_empty() => {
+            let disks = of(spec.disks.len() as u64, "disk");
+            vec![Check::ok("configuration", format!("{disks}; a start finds what it needs"))]
+        }
+        problems => {
+            let advice = "A start fails, or refuses the disk.";
+            problems.into_iter().map(|text| Check::bad("configuration", text, advice)).collect()
+        }
+    };
+    checks.extend(storage::checks(spec));
+    checks
+}
