@@ -1,5 +1,6 @@
 # make run    the demonstration     make test   every test       make bench  figures against peers
 # make check  format, clippy, docs and unit tests of what changed, before a commit (SINCE=COMMIT: since then)
+# make deb    the Debian package           make deb-test   installs, upgrades, removes it in a clean Debian
 # make lint   format, clippy, docs, licences   make soak   simulation without end (SEEDS=A..B: these)
 #
 # Every target installs first what it needs and does not find (scripts/setup).
@@ -11,7 +12,7 @@ FOREBAY := target/release/forebay
 export PATH := $(PATH):/usr/sbin:/sbin
 
 
-.PHONY: instructions help run check test lint licences reference unit conformance guest-test bench bench-quick soak setup build build-bench build-client clean
+.PHONY: deb deb-test instructions help run check test lint licences reference unit conformance guest-test bench bench-quick soak setup build build-bench build-client clean
 .NOTPARALLEL:
 
 help:
@@ -59,6 +60,20 @@ build-client:
 
 conformance:
 	FOREBAY_GUEST_KILLS=$${FOREBAY_GUEST_KILLS:-1} $(PYTHON) tests/conformance/run.py $(ONLY)
+
+# The package, in target/debian.
+CARGO_DEB := target/tools/bin/cargo-deb
+deb: setup-build build $(CARGO_DEB)
+	mkdir -p target/deb
+	$(FOREBAY) man > target/deb/forebay.1
+	for shell in bash zsh fish; do $(FOREBAY) completion $$shell > target/deb/forebay.$$shell || exit; done
+	$(CARGO_DEB) deb -p forebay --no-build --locked --output target/debian/
+
+$(CARGO_DEB):
+	$(CARGO) install --locked cargo-deb --version 3.8.0 --no-default-features --root target/tools
+
+deb-test: setup-deb deb
+	FOREBAY_DEBIAN=1 $(PYTHON) tests/conformance/run.py package
 
 guest-test: setup-guest build
 	$(PYTHON) tests/conformance/run.py guest

@@ -52,3 +52,14 @@ def zsh_completes_the_names_of_disks(bed):
     assert bed.run(["zsh", "-f", "-c", script], env=environment).split() == ["erp", "db-1.x"]
     said = bed.run([bed.program, "completion", "zsh"])
     assert "disk -- The disk:_forebay_disk'" in said and said.count("_forebay_disk'") > 10, said[:200]
+
+
+@test(forebay_only=True)
+def fish_completes_the_names_of_disks(bed):
+    if not shutil.which("fish"):
+        raise Skip("fish is not installed")
+    environment = dict(folder(bed), HOME=bed.directory)
+    for line, expected in [("forebay stats ", ["db-1.x", "erp"]), ("forebay disk show e", ["erp"]), ("forebay disk ", [])]:
+        script = 'forebay completion fish | source; complete -C "%s" | string replace -r "\\t.*" ""; true' % line
+        offered = bed.run(["fish", "-N", "-c", script], env=environment).split()
+        assert [word for word in offered if word in ["erp", "db-1.x"]] == expected, offered

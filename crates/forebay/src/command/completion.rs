@@ -1,4 +1,4 @@
-//! `forebay completion`: what clap makes of the command line, with the names of disks in bash and zsh.
+//! `forebay completion`: what clap makes of the command line, with the names of disks in bash, zsh and fish.
 //!
 //! The script asks `forebay disk list` when a name is wanted, so that it knows the disks of that moment.
 
@@ -22,6 +22,11 @@ const ZSH: &str = r#"_forebay_disk() {
 }
 "#;
 
+const FISH: &str = r#"function __forebay_disks
+    timeout 2 forebay disk list 2>/dev/null | string match -r '^[[:alnum:]_][[:alnum:]_.-]*(?=  )'
+end
+"#;
+
 /// Prints the script.
 pub(super) fn completion(shell: Shell) -> Result<()> {
     // Into memory first: the generator does not take a closed pipe.
@@ -31,6 +36,7 @@ pub(super) fn completion(shell: Shell) -> Result<()> {
     let script = match shell {
         Shell::Bash => bash(&script),
         Shell::Zsh => zsh(&script),
+        Shell::Fish => fish(&script),
         _ => script,
     };
     std::io::stdout().write_all(script.as_bytes())?;
@@ -78,6 +84,24 @@ fn zsh(script: &str) -> String {
     };
     let script: String = script.lines().map(|line| ask(line) + "\n").collect();
     script.replacen("_forebay() {", &format!("{DISKS}{ZSH}_forebay() {{"), 1)
+}
+
+/// Adds what asks ours for a disk, after the words of each command that takes one.
+fn fish(script: &str) -> String {
+    let mut command = Cli::command();
+    command.build();
+    let ask = |(path, _): (Vec<&str>, _)| {
+        let last = match path[1..].last() {
+            Some(word) => format!("; and __fish_seen_subcommand_from {word}"),
+            None => String::new(),
+        };
+        let first = path[0];
+        format!(
+            "complete -c forebay -n \"__fish_forebay_using_subcommand {first}{last}\" -f -a \"(__forebay_disks)\"\n"
+        )
+    };
+    let asks: String = of_a_disk(&command, &[]).into_iter().map(ask).collect();
+    format!("{FISH}\n{script}{asks}")
 }
 
 /// The commands that take the name of a disk, with the words that lead there.
