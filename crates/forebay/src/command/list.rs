@@ -54,7 +54,10 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
             }
         }
     }
-    Ok(out + &behind)
+    match (out + &behind, common.json) {
+        (listed, false) if listed.is_empty() => Ok("no disk is configured\n".to_owned()),
+        (listed, _) => Ok(listed),
+    }
 }
 
 /// The disks of a daemon that clients do not find.
