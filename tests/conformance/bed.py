@@ -234,6 +234,7 @@ class Server:
             os.unlink(self.socket)  # left by a kill; Forebay sees to that itself
         log = open(self.log_path, "ab")
         out = subprocess.PIPE if self.ready else log
+        self.began = time.time()
         self.process = subprocess.Popen(self.command, stdout=out, stderr=log)
         self.bed.processes.append(self.process)
         self.was_ended = False
@@ -287,6 +288,11 @@ class Server:
     def log(self):
         with open(self.log_path, errors="replace") as f:
             return f.read()
+
+    def since(self):
+        """What makes `forebay events` leave out those of the runs before this one."""
+        began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.began))
+        return ["--since", "%s.%03dZ" % (began, self.began % 1 * 1000)]
 
     def kill(self):
         """kill -9"""

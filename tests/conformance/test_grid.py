@@ -23,7 +23,8 @@ def holds(disk, version, count=200):
 
 
 def said(bed):
-    return bed.run([bed.program, "events", "disk", "--control", bed.path("disk.control")])
+    """The events of this run."""
+    return bed.run([bed.program, "events", "disk", "--control", bed.path("disk.control"), *bed.servers[-1].since()])
 
 
 def destage_writes(disk):
