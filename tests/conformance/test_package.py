@@ -1,6 +1,7 @@
 """The Debian package: its unit, what is in it, and what it does to a clean Debian.
 
 The last needs root and a package, as `make deb-test` has them."""
+import fcntl
 import glob
 import hashlib
 import os
@@ -149,13 +150,9 @@ class Debian:
         assert packages, "make deb"
         self.bed, self.root, self.package = bed, bed.path("root"), max(packages, key=os.path.getmtime)
         clean = os.path.join(ROOT, "target/debian", SUITE)
-        if not os.path.exists(clean):
-            begun = clean + ".new"
-            shutil.rmtree(begun, ignore_errors=True)
-            made = bed.run(["debootstrap", "--variant=minbase", "--include=systemd", SUITE, begun], code=None, timeout=600)
-            if made.returncode != 0:
-                raise Skip("debootstrap cannot make a clean Debian: " + made.stdout.splitlines()[-1])
-            os.rename(begun, clean)
+        with open(clean + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.make(clean)
         os.makedirs(self.root)
         for part in ["upper", "work"]:
             os.makedirs(bed.path(part))
@@ -165,9 +162,21 @@ class Debian:
             os.makedirs(bed.path(part))
         bed.run(["mount", "-t", "overlay", "overlay", "-o", "lowerdir=%s,upperdir=%s,workdir=%s"
                  % (clean, bed.path("upper/upper"), bed.path("upper/work")), self.root])
-        # Of its own, never the host's: the folder is removed in the end.
-        bed.run(["mount", "-t", "proc", "proc", os.path.join(self.root, "proc")])
-        bed.run(["mount", "-t", "tmpfs", "tmpfs", os.path.join(self.root, "dev/shm")])
+
+    def make(self, clean):
+        if os.path.exists(clean):
+            return
+        begun = clean + ".new"
+        shutil.rmtree(begun, ignore_errors=True)
+        made = self.bed.run(["debootstrap", "--variant=minbase", "--include=systemd", SUITE, begun], code=None, timeout=600)
+        if made.returncode != 0:
+            raise Skip("debootstrap cannot make a clean Debian: " + made.stdout.splitlines()[-1])
+        os.rename(begun, clean)
+
+    def mount(self):
+        """What a process needs where nothing boots. Not the host's own: the folder is removed in the end."""
+        self.bed.run(["mount", "-t", "proc", "proc", self.path("proc")])
+        self.bed.run(["mount", "-t", "tmpfs", "tmpfs", self.path("dev/shm")])
 
     def path(self, path):
         return os.path.join(self.root, path.lstrip("/"))
@@ -232,6 +241,7 @@ def next_version(bed, package):
 @test(forebay_only=True, timeout=900)
 def the_package_is_installed_upgraded_removed_and_purged(bed):
     debian = Debian(bed)
+    debian.mount()
     said = debian.install(debian.package)
     assert "systemctl enable --now forebay" in said, said
     debian.run("forebay", "--version")
@@ -290,3 +300,91 @@ def the_package_is_installed_upgraded_removed_and_purged(bed):
     os.unlink(debian.path("/nvme/pool"))
     debian.run("dpkg", "-P", "forebay")
     assert not os.path.exists(debian.path("/var/lib/forebay")), "nothing is left that says whose a pool is"
+
+
+PROBE = """#!/bin/bash
+exec > /probe.log 2>&1
+show() { systemctl show forebay -p "$1" --value; }
+await() { for _ in $(seq 600); do eval "$1" && return; sleep 0.1; done; echo "not: $1"; }
+say() { echo "$1=$2"; }
+
+systemctl enable --now forebay
+say fresh "$? $(show ActiveState): $(show StatusText)"
+
+install -d -o forebay /san /nvme
+truncate -s 16M /san/disk.raw
+chown forebay /san/disk.raw
+cp /with-a-disk.toml /etc/forebay/forebay.toml
+forebay doctor --config /etc/forebay/forebay.toml > /doctor.txt
+say doctor "$?"
+systemctl restart forebay
+say disk "$? $(show StatusText)"
+say socket "$(stat -c '%U %G %a' /run/forebay/db.sock)"
+say reactor "$(journalctl -u forebay --no-pager | grep -o 'on io_uring' | tail -n 1)"
+say limits "$(show LimitMEMLOCK)"
+systemctl reload forebay
+say reload "$?"
+await 'forebay events | grep -q "SIGHUP: .* says what was read at the start"'
+
+systemctl kill -s KILL forebay
+await '[ "$(show NRestarts)" = 1 ] && [ "$(show ActiveState)" = active ]'
+say killed "$(show StatusText)"
+mkdir -p /etc/systemd/system/forebay.service.d
+printf '[Service]\\nWatchdogSec=3\\n' > /etc/systemd/system/forebay.service.d/quick.conf
+systemctl daemon-reload
+systemctl restart forebay
+# Longer than the watchdog waits: it is fed.
+before=$(show MainPID)
+sleep 7
+[ "$before" = "$(show MainPID)" ]
+say fed "$?"
+kill -STOP "$before"
+await '[ "$before" != "$(show MainPID)" ] && [ "$(show ActiveState)" = active ]'
+say watchdog "$(journalctl -u forebay --no-pager -p warning | grep -c 'Watchdog timeout')"
+
+systemctl stop forebay
+printf '[Socket]\\nListenStream=/run/forebay/db.sock\\nSocketMode=0660\\nSocketGroup=kvm\\n' > /etc/systemd/system/forebay.socket
+systemctl daemon-reload
+systemctl start forebay.socket forebay.service
+say passed "$(stat -c '%U %G %a' /run/forebay/db.sock)"
+inode=$(stat -c %i /run/forebay/db.sock)
+systemctl restart forebay
+[ "$inode" = "$(stat -c %i /run/forebay/db.sock)" ]
+say kept "$?"
+say listed "$(forebay disk list)"
+systemctl stop forebay.socket forebay.service
+say end "$(show Result) $(show ExecMainStatus)"
+dpkg -r forebay
+say gone "$(systemctl is-active forebay)"
+kill -RTMIN+4 1
+"""
+
+
+@test(forebay_only=True, timeout=900)
+def a_debian_that_boots_runs_the_service(bed):
+    debian = Debian(bed)
+    if not shutil.which("systemd-nspawn"):
+        raise Skip("systemd-nspawn is not installed")
+    debian.install(debian.package)
+    debian.write("/probe", PROBE)
+    os.chmod(debian.path("/probe"), 0o755)
+    debian.write("/with-a-disk.toml", '[[disk]]\nname = "db"\nbackend = "file:/san/disk.raw"\nram = "16MiB"\n'
+                 'flash = "/nvme/pool:64MiB"\nmode = "write-back"\n'
+                 'nbd = ["unix:/run/forebay/db.sock?mode=0660&group=kvm"]\n')
+    debian.write("/etc/systemd/system/probe.service", "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\n"
+                 "ExecStart=/probe\n[Install]\nWantedBy=default.target\n")
+    debian.run("systemctl", "enable", "probe")
+    booted = bed.run(["systemd-nspawn", "--register=no", "--keep-unit", "--private-network", "--quiet", "--boot",
+                      "--directory", debian.root], code=None, timeout=300, stdin=subprocess.DEVNULL)
+    if not os.path.exists(debian.path("/probe.log")):
+        raise Skip("a Debian does not boot here: " + (booted.stderr + booted.stdout).strip()[-200:])
+    with open(debian.path("/probe.log")) as f:
+        log = f.read()
+    print(log)
+    said = dict(line.split("=", 1) for line in log.splitlines() if re.match(r"[a-z]+=", line))
+    for key, expected in [("fresh", "0 active: no disk is configured"), ("doctor", "0"), ("disk", "0 1 of 1 disks served"),
+                          ("socket", "forebay kvm 660"), ("reactor", "on io_uring"), ("limits", "infinity"), ("reload", "0"),
+                          ("killed", "1 of 1 disks served"), ("fed", "0"), ("watchdog", "1"), ("passed", "root kvm 660"),
+                          ("kept", "0"), ("listed", "db  16 MiB"), ("end", "success 0"), ("gone", "inactive")]:
+        assert said.get(key, "").startswith(expected), "%s=%s, not %s" % (key, said.get(key), expected)
+    assert "not: " not in log
