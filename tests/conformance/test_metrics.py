@@ -122,6 +122,28 @@ def a_taken_port_costs_metrics_and_no_disk_until_it_is_free_again(bed):
 
 
 @test(forebay_only=True)
+def a_disk_that_is_being_opened_is_starting_in_the_metrics(bed):
+    image = bed.image("db.raw", MIB)
+    os.mkfifo(image + ".forebay")  # nobody writes to it: whoever reads the sidecar waits
+    address = "127.0.0.1:%d" % free_port()
+    with open(bed.path("f.toml"), "w") as f:
+        f.write('http = "%s"\ncontrol = "%s"\nstate-dir = "%s"\n' % (address, bed.path("control"), bed.path("state")))
+        f.write('[[disk]]\nname = "db"\nbackend = "file:%s"\nram = "1MiB"\nnbd = ["unix:%s"]\n' % (image, bed.path("db.sock")))
+    starting = bed.spawn([bed.program, "serve", "--config", bed.path("f.toml")])
+
+    def text():
+        try:
+            return get(address)[0]
+        except OSError:
+            return None
+
+    came = eventually(text, "the port is open while disks are opened")
+    assert value(came, 'forebay_disk_state{disk="db",state="starting"}') == 1
+    assert value(came, 'forebay_disk_up{disk="db"}') == 0
+    starting.kill()
+
+
+@test(forebay_only=True)
 def promtool_takes_the_alert_rules_and_each_alert_fires_in_its_test(bed):
     promtool = program("promtool")
     bed.run([promtool, "check", "rules", RULES])

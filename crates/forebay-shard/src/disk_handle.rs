@@ -242,16 +242,20 @@ impl DiskHandle {
         self.ask(|on| on.disk.status(on.now, on.clients(), on.clients_waiting())).await
     }
 
-    /// How the disk is, with its latencies in coarse steps.
+    /// Asks how the disk is, with its latencies in coarse steps. The answer comes later, so that several disks can be asked in
+    /// one turn of their shard. It never comes when the disk has ended.
     ///
     /// # Errors
-    /// The shard, or the disk, has ended.
-    pub async fn figures(&self) -> Result<Box<DiskFigures>, Gone> {
-        self.ask(|on| {
+    /// The shard has ended, or its mailbox is full.
+    pub fn figures(&self) -> Result<oneshot::Receiver<Box<DiskFigures>>, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        let operation = move |on: &mut Visit<'_>| {
             let status = on.disk.status(on.now, on.clients(), on.clients_waiting());
-            Box::new(DiskFigures { status, latencies: on.disk.port.engine.latencies().steps() })
-        })
-        .await
+            let latencies = on.disk.port.engine.latencies().steps();
+            let _ = answer.send(Box::new(DiskFigures { status, latencies }));
+        };
+        self.send(Command::Disk(self.id(), Box::new(operation)))?;
+        Ok(receiver)
     }
 
     /// What its reads took, by slowest source: RAM, flash, primary storage.

@@ -85,11 +85,16 @@ impl Latency {
     /// What it counted, in the coarse steps that a monitoring system keeps.
     pub fn steps(&self) -> LatencySteps {
         let mut steps = LatencySteps { sum_ns: self.sum_ns(), ..LatencySteps::default() };
-        for at in self.histogram.iter_recorded() {
-            let longest = Nanos(at.value_iterated_to());
-            let step = LATENCY_STEPS.partition_point(|bound| *bound < longest);
-            steps.counts[step] += at.count_at_value();
+        if self.count() == 0 {
+            return steps;
         }
+        let (mut first, mut left) = (0, self.count());
+        for (Nanos(bound), count) in LATENCY_STEPS.iter().zip(&mut steps.counts) {
+            *count = self.histogram.count_between(first, *bound);
+            first = self.histogram.next_non_equivalent(*bound);
+            left -= *count;
+        }
+        steps.counts[LATENCY_STEPS.len()] = left;
         steps
     }
 
@@ -163,8 +168,8 @@ pub const LATENCY_STEPS: [Nanos; 17] = {
 pub struct LatencySteps {
     /// All of them together, in nanoseconds.
     pub sum_ns: u64,
-    /// How many ended within each bound of [`LATENCY_STEPS`] and not within the one before; the last: later. A latency
-    /// counts as the longest that the histogram does not tell from it, which is at most one per cent longer.
+    /// How many ended within each bound of [`LATENCY_STEPS`] and not within the one before; the last: later. A bound takes
+    /// what the histogram does not tell from it, which is at most one per cent longer.
     pub counts: [u64; LATENCY_STEPS.len() + 1],
 }
 

@@ -132,6 +132,7 @@ mod tests {
             (format!("{disk}vhost-user = \"/x\"\nqueues = 17"), "queues"),
             (format!("{disk}nbd = \"h:0\"").replacen("nbd = [\"h:0\"]\n", "", 1), "nbd"),
             (format!("shards = 0\n{disk}"), "shards"),
+            (format!("http = \"on\"\n{disk}"), "http"),
             (format!("shards = 65\n{disk}"), "shards"),
             (format!("reactor = \"kqueue\"\n{disk}"), "reactor"),
             (format!("{disk}[[nbd]]\ndisks = [\"mem\"]"), "listen"),

@@ -1,11 +1,11 @@
 //! The control socket: HTTP with JSON over a unix socket, answered from shards by mailbox.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -115,9 +115,9 @@ async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
 }
 
 async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
-    match state.find(&name) {
-        Ok(disk) => Json(info_of(&disk, &state.listeners())).into_response(),
-        Err(refusal) => *refusal,
+    match state.present().into_iter().find(|disk| disk.name == name) {
+        Some(disk) => Json(disk).into_response(),
+        None => state.no_disk(&name),
     }
 }
 
@@ -128,13 +128,18 @@ async fn stats(State(state): State<Arc<ControlState>>, Path(name): Path<String>)
     }
 }
 
-async fn all_stats(State(state): State<Arc<ControlState>>) -> Json<AllStats> {
+async fn all_stats(State(state): State<Arc<ControlState>>) -> Response {
     let known = state.known_figures().await;
     let silent = known.iter().filter(|known| known.is_silent);
     let silent = silent.map(|known| known.disk.name().to_owned()).collect();
     let answered = known.iter().filter_map(|known| Some((&known.disk, known.figures.as_ref()?)));
     let disks = answered.map(|(disk, figures)| state.stats_with(disk, figures.status.clone()));
-    Json(AllStats { disks: disks.collect(), silent, refused: state.refused() })
+    let all = AllStats { disks: disks.collect(), silent, refused: state.refused() };
+    // Of hundreds of disks that is more than a megabyte, which `Json` would write piece by piece.
+    match serde_json::to_vec(&all) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
 }
 
 /// Which events are asked for: with a number above `after`, or later than `since_ms`, whose numbers may have begun anew.
@@ -319,8 +324,18 @@ impl ControlState {
     /// The disks that have not ended.
     fn present(&self) -> Vec<DiskInfo> {
         let (disks, listeners) = (self.disks(), self.listeners());
+        let mut addresses = BTreeMap::<&str, Vec<String>>::new();
+        for listener in &listeners {
+            for name in &listener.disks {
+                addresses.entry(name).or_default().push(listener.address.clone());
+            }
+        }
         let present = disks.iter().filter(|disk| disk.ended().is_none());
-        present.map(|disk| info_of(disk, &listeners)).collect()
+        let present = present.map(|disk| {
+            let addresses = addresses.remove(disk.name()).unwrap_or_default();
+            DiskInfo { size: disk.handle.size(), addresses, ..disk.info.clone() }
+        });
+        present.collect()
     }
 
     /// What listeners and portals are, and count.
@@ -360,26 +375,19 @@ impl ControlState {
     /// A disk that is served, or the answer that there is none.
     pub(super) fn find(&self, name: &str) -> Result<Arc<ServedDisk>, Box<Response>> {
         let is_it = |disk: &Arc<ServedDisk>| disk.name() == name && disk.ended().is_none();
-        self.disks().into_iter().find(is_it).ok_or_else(|| {
-            if let Some(disk) = self.refused().into_iter().find(|disk| disk.name == name) {
-                let error = format!("disk '{name}' is not served: {}", disk.reason);
-                return Box::new(refuse(StatusCode::CONFLICT, error));
-            }
-            let present = self.present();
-            let names: Vec<&str> = present.iter().map(|disk| disk.name.as_str()).collect();
-            let error = format!("no disk '{name}' here; there is: {}", names.join(", "));
-            Box::new(refuse(StatusCode::NOT_FOUND, error))
-        })
+        self.disks().into_iter().find(is_it).ok_or_else(|| Box::new(self.no_disk(name)))
     }
-}
 
-/// A disk as it is now; clients find it at some of `listeners`.
-fn info_of(disk: &ServedDisk, listeners: &[ListenerInfo]) -> DiskInfo {
-    let addresses = listeners.iter().filter(|listener| listener.disks.contains(&disk.info.name));
-    DiskInfo {
-        size: disk.handle.size(),
-        addresses: addresses.map(|listener| listener.address.clone()).collect(),
-        ..disk.info.clone()
+    /// The answer that no disk of this name is served.
+    fn no_disk(&self, name: &str) -> Response {
+        if let Some(disk) = self.refused().into_iter().find(|disk| disk.name == name) {
+            let error = format!("disk '{name}' is not served: {}", disk.reason);
+            return refuse(StatusCode::CONFLICT, error);
+        }
+        let present = self.present();
+        let names: Vec<&str> = present.iter().map(|disk| disk.name.as_str()).collect();
+        let error = format!("no disk '{name}' here; there is: {}", names.join(", "));
+        refuse(StatusCode::NOT_FOUND, error)
     }
 }
 

@@ -3,8 +3,11 @@
 //! No disk needs it. When its address cannot be had, as when another daemon of this host has it, an event says so, and a reload
 //! tries again.
 
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use anyhow::Result;
 use axum::Router;
@@ -12,12 +15,18 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::Listener;
 use forebay_host::events::Severity;
-use tokio::sync::oneshot;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::control::{ControlState, lock};
 use super::listener::bind_tcp;
 use super::metrics::{Format, collect};
+
+/// Connections that may be open at a time. The next one waits: files are for clients of disks.
+const CONNECTIONS_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -64,7 +73,8 @@ async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
     let listener = bind_tcp(address, &state.frontends.inherited).await?;
     let (end, ends) = oneshot::channel::<()>();
     *lock(&state.http.serving) = Some(Serving { address: listener.local_addr()?, _end: end });
-    let server = axum::serve(listener, router(state.clone()));
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let server = axum::serve(Bounded { listener, places }, router(state.clone()));
     let server = server.with_graceful_shutdown(async move { drop(ends.await) });
     tokio::spawn(async move {
         if let Err(error) = server.await {
@@ -72,6 +82,61 @@ async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// A listener that accepts no more connections than it has places for.
+struct Bounded {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl Listener for Bounded {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let place = self.places.clone().acquire_owned().await.expect("it is never closed");
+        let (stream, from) = Listener::accept(&mut self.listener).await;
+        (Connection { stream, _place: place }, from)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection in its place.
+struct Connection {
+    stream: TcpStream,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, to)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 fn router(state: Arc<ControlState>) -> Router {

@@ -42,6 +42,19 @@ fn disks_listeners_and_shards_are_read() {
 }
 
 #[test]
+fn the_http_port_is_on_unless_it_is_switched_off_or_nobody_serves_clients() {
+    let disk = "[[disk]]\nbackend = \"mem:1MiB\"\nnbd = [\"h:0\"]\n";
+    let http = |line: &str| read(&format!("{line}\n{disk}")).unwrap().http;
+    assert_eq!(http(""), Some("127.0.0.1:7480".to_owned()));
+    assert_eq!(http("http = \"[::]:9000\""), Some("[::]:9000".to_owned()));
+    assert_eq!(http("http = \"off\""), None);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.toml");
+    std::fs::write(&path, disk).unwrap();
+    assert_eq!(load_unattached(&path).unwrap().http, None);
+}
+
+#[test]
 fn mistakes_are_named() {
     let disk = "[[disk]]\nbackend = \"mem:1MiB\"\n";
     let at = "nbd = [\"h:0\"]";
@@ -49,6 +62,7 @@ fn mistakes_are_named() {
         ("[[disk]]\nname = \"x\"".to_owned(), "'backend' is missing"),
         (format!("{disk}ramm = \"1MiB\""), "no key `ramm`; is `ram` meant?"),
         (format!("bogus = 1\n{disk}"), "unknown field `bogus`"),
+        (format!("http = \"on\"\n{disk}{at}"), "or off"),
         (format!("{disk}ram = 5"), "ram"),
         (format!("{disk}ram = \"5 apples\""), "apples"),
         (disk.to_owned(), "nobody could attach"),

@@ -67,6 +67,15 @@ fn addresses_are_unix_paths_or_hosts_with_ports() {
 }
 
 #[test]
+fn the_http_port_has_an_address_or_is_off() {
+    check::<HttpAddress>("127.0.0.1:7480", Ok("127.0.0.1:7480"));
+    check::<HttpAddress>("[::]:0", Ok("[::]:0"));
+    check::<HttpAddress>("off", Ok("off"));
+    check::<HttpAddress>("unix:/run/x.sock", Err("such as 127.0.0.1:7480, or off"));
+    check::<HttpAddress>("7480", Err("such as 127.0.0.1:7480, or off"));
+}
+
+#[test]
 fn offsets_and_bypass_have_a_word_for_the_special_case() {
     check::<GridOffset>("auto", Ok("auto"));
     check::<GridOffset>("3584", Ok("3584"));
