@@ -147,6 +147,20 @@ def a_file_that_cannot_be_served_changes_nothing_and_one_disk_that_cannot_keeps_
 
 
 @test(forebay_only=True)
+def a_daemon_whose_last_disk_goes_waits_for_others(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"))
+    served.write()
+    assert served.reload() == {"a": ("removed", None)}
+    eventually(lambda: not os.path.exists(bed.path("a.sock")), "nobody listens any more")
+    assert served.reload() == {}
+    served.write(disk(bed, "b"))
+    assert served.reload() == {"b": ("added", None)}
+    assert bytes(client(bed, "b").pread(4096, 0)) == pattern(0, 4096)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_pool_that_is_in_use_takes_no_disk_for_which_it_has_no_room(bed):
     images(bed, "a", "b", "c")
 

@@ -155,7 +155,8 @@ async fn serve_until_signal(spec: DaemonSpec, inherited: Inherited, json: bool) 
                 Told::Reload => daemon.reload(),
             },
             why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
-            () = emptied.notified() => {
+            // One with a file waits for disks.
+            () = emptied.notified(), if !signals.has_file => {
                 daemon.report(Severity::Info, "every disk was detached".to_owned());
                 return daemon.shut_down().await;
             }

@@ -160,6 +160,10 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         state.forget(name);
         return Ok(());
     };
+    if !disk.handle.is_open() {
+        // Its detach is under way.
+        return Ok(());
+    }
     let clients = disk.handle.stats().await?.connections;
     if clients > 0 {
         let why = format!(

@@ -186,7 +186,7 @@ const SENTENCES: [Sentences; 6] = [
         &[
             (Info, "SIGTERM: finishing what is in flight; …", "Wait."),
             (Info, "ended: everything acknowledged is on primary storage …", "Nothing."),
-            (Info, "every disk was detached", "Nothing. The daemon ends."),
+            (Info, "every disk was detached", "Nothing. The daemon of `forebay run` ends."),
             (Info, "reload: … says what is in force", "Nothing."),
             (Info, "reload: … was read again", "Nothing."),
             (
