@@ -34,7 +34,19 @@ def the_doctor_looks_at_the_host(bed):
 
 @test(forebay_only=True)
 def the_doctor_sees_low_limits(bed):
-    found, _ = checks(bed, prefix=["sh", "-c", 'ulimit -l 64; ulimit -n 200; exec "$@"', "sh"])
+    low = ["sh", "-c", 'ulimit -l 64; ulimit -n 200; exec "$@"', "sh"]
+    listen, control = "unix:" + bed.path("a.sock"), bed.path("control")
+    text = ('state-dir = "%s"\ncontrol = "%s"\n[[disk]]\nname = "a"\nbackend = "mem:16MiB"\nram = "16MiB"\nnbd = ["%s"]\n'
+            % (bed.path("state"), control, listen))
+    config = write(bed.path("forebay.toml"), text)
+    found, _ = checks(bed, "--config", config, prefix=low)
+    assert "this shell: up to 64 KiB" in found["memlock"]["found"], found
+    bed.prefix = low
+    server = bed.serve(text.partition("\n")[2], [listen])
+    found, _ = checks(bed, "--config", config)
+    assert "daemon forebay: up to 64 KiB" in found["memlock"]["found"], "the daemon's limits count"
+    assert server.stop() == 0
+    found, _ = checks(bed, "--config", config, prefix=low)
     assert found["memlock"]["verdict"] == "warning" and "64 KiB" in found["memlock"]["found"], found
     assert found["open-files"]["verdict"] == "warning", found
 

@@ -107,7 +107,7 @@ def a_service_without_disks_runs_and_says_what_to_do(bed):
 @test(forebay_only=True)
 def primary_storage_that_hangs_does_not_trip_the_watchdog(bed):
     backend = "fault:rule=hang,op=read&inner=file:" + bed.image("disk.raw", 4 * MIB)
-    process, manager = service(bed, disk(bed, "a", backend), watchdog=3)
+    process, manager = service(bed, disk(bed, "a", backend), watchdog=6)
     manager.hear("READY")
     reader = bed.spawn(["nbdcopy", "nbd+unix:///a?socket=" + bed.path("a.sock"), "null:"],
                        stderr=subprocess.DEVNULL)
@@ -118,7 +118,7 @@ def primary_storage_that_hangs_does_not_trip_the_watchdog(bed):
     eventually(is_waiting, "a read hangs")
     manager.ignore_what_came()
     for _ in range(4):
-        manager.hear("WATCHDOG", seconds=3)
+        manager.hear("WATCHDOG", seconds=6)
     assert reader.poll() is None
     process.kill()
 

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::sync::mpsc;
 
 use crate::date::now_ms;
@@ -123,7 +123,7 @@ pub struct EventLine {
     /// How much it matters.
     pub severity: Severity,
     /// What kind of event it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
     pub code: Option<EventCode>,
     /// What happened.
     pub text: String,
@@ -133,6 +133,12 @@ pub struct EventLine {
     /// Milliseconds since 1970-01-01 UTC when it happened last, if that was more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ms: Option<u64>,
+}
+
+/// A code; none where a later version knows one that this one does not.
+fn known<'de, D: Deserializer<'de>>(code: D) -> Result<Option<EventCode>, D::Error> {
+    let word = Option::<serde_json::Value>::deserialize(code)?;
+    Ok(word.and_then(|word| serde_json::from_value(word).ok()))
 }
 
 fn once() -> u64 {

@@ -162,17 +162,22 @@ async fn a_torn_line_and_what_is_no_event_are_left_out() {
         json(&whole(2)),
         json(&EventLine { text: "two\nlines \u{1b}[2J".into(), ..whole(3) }),
         String::new(),
+        // Of a later version, which knows more.
+        json(&EventLine { number: 4, code: Some(EventCode::LogFull), ..whole(1) })
+            .replace("log-full", "of-tomorrow")
+            .replace("\"number\"", "\"new\":[1],\"number\""),
     ] {
         writeln!(file, "{text}").unwrap();
     }
     file.write_all(&[0xff; 300]).unwrap();
     file.write_all(b"\n").unwrap();
-    file.write_all(&json(&whole(4)).as_bytes()[..20]).unwrap();
+    file.write_all(&json(&whole(5)).as_bytes()[..20]).unwrap();
     drop(file);
     let lines = restarted(folder.path(), "new").await;
     let found: Vec<(u64, &str)> = lines.iter().map(|line| (line.number, &*line.text)).collect();
     let escaped = "two\\nlines \\u{1b}[2J";
-    assert_eq!(found, [(1, "whole"), (2, "whole"), (3, escaped), (4, "new")]);
+    assert_eq!(found, [(1, "whole"), (2, "whole"), (3, escaped), (4, "whole"), (5, "new")]);
+    assert_eq!(lines[3].code, None);
     let text = fs::read(&path).unwrap();
     let last = text.split(|byte| *byte == b'\n').rev().nth(1).unwrap();
     assert_eq!(serde_json::from_slice::<EventLine>(last).unwrap().text, "new", "a line of its own");

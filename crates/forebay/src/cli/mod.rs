@@ -274,7 +274,7 @@ pub struct EventsArgs {
 Each line is ok, warning or BAD. The exit code is 1 when a check is BAD. To time the flushes of a \
 pool that is a file, it writes a small file without a name beside it.
 
-Run it as the user who runs Forebay. Limits of a service are those of its unit.
+Limits are those of the daemon, when it runs, and else those of the shell.
 
 Examples:
   forebay doctor

@@ -11,8 +11,10 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyhow::Result;
+use forebay_host::events::{EventSender, Severity};
 use listenfd::ListenFd;
 
 use super::preflight;
@@ -79,8 +81,26 @@ impl Inherited {
         self.sockets().is_empty()
     }
 
-    /// Closes those that no part of the configuration asks for: what to say of each. May ask for the addresses of hosts.
-    pub(super) fn close_unasked(&self, spec: &DaemonSpec) -> Vec<String> {
+    /// Closes and reports those that no part of the configuration asks for.
+    ///
+    /// # Errors
+    /// A thread of the runtime panicked.
+    pub(super) async fn keep_asked(
+        self,
+        spec: &Arc<DaemonSpec>,
+        events: &EventSender,
+    ) -> Result<Inherited> {
+        let spec = spec.clone();
+        let close = move || (self.close_unasked(&spec), self);
+        let (unasked, asked) = tokio::task::spawn_blocking(close).await?;
+        for text in unasked {
+            events.report(None, Severity::Warning, text);
+        }
+        Ok(asked)
+    }
+
+    /// Closes those that nothing asks for: what to say of each. May ask for the addresses of hosts.
+    fn close_unasked(&self, spec: &DaemonSpec) -> Vec<String> {
         let paths: Vec<PathBuf> =
             preflight::unix_sockets(spec).into_iter().map(|(path, _)| path).collect();
         let of_listeners = spec.listeners.iter().filter_map(|listener| match &listener.address {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use forebay_host::events::{EventFile, EventLog, EventSender, Severity};
+use forebay_host::events::{EventSender, Severity};
 use forebay_host::folders;
 use forebay_host::population::Population;
 use forebay_io::reactor::ReactorKind;
@@ -40,6 +40,7 @@ pub mod api;
 mod change;
 pub mod control;
 mod ending;
+mod event_log;
 mod figures;
 mod flash;
 mod frontends;
@@ -87,8 +88,6 @@ const END_TIME_MAX: Duration = Duration::from_secs(5);
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk which is being opened when the daemon ends has to come to its shard.
 const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time that the state folder has to give the events of earlier runs.
-const EVENT_FILE_MAX: Duration = Duration::from_secs(5);
 /// Time that the control socket has to send its last answers.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
 
@@ -139,17 +138,8 @@ impl Daemon {
             UnixSocket::bind(&socket_path, &Access::default(), &inherited)
                 .with_context(|| format!("'{}' has no control socket", spec.name))?;
         let starting = while_starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
-        let (file, no_file) = event_file(&spec).await;
-        let (log, events) = EventLog::start(file).context("no thread for the event log")?;
-        if let Some(text) = no_file {
-            events.report(None, Severity::Warning, text);
-        }
-        let asking = spec.clone();
-        let unasked = move || (inherited.close_unasked(&asking), inherited);
-        let (unasked, inherited) = tokio::task::spawn_blocking(unasked).await?;
-        for text in unasked {
-            events.report(None, Severity::Warning, text);
-        }
+        let (log, events) = event_log::start(&spec).await?;
+        let inherited = inherited.keep_asked(&spec, &events).await?;
         let (flash, flash_failed) = Flash::new(events.clone());
         let flash = Arc::new(flash);
         let (flash_guard, opening, of) = (FlashGuard(flash.clone()), flash.clone(), spec.clone());
@@ -420,29 +410,6 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
         control.serve(disk).await?;
     }
     Ok(())
-}
-
-/// The file that keeps events over a restart, or why there is none. A state folder that hangs is not waited for.
-async fn event_file(spec: &DaemonSpec) -> (Option<EventFile>, Option<String>) {
-    let Some(state) = spec.state_dir.clone().or_else(folders::state_folder) else {
-        return (None, None);
-    };
-    let (name, shown) = (spec.name.to_string(), EventFile::path(&state, &spec.name.0));
-    let opening = tokio::task::spawn_blocking(move || EventFile::open(&state, &name));
-    let opened = match tokio::time::timeout(EVENT_FILE_MAX, opening).await {
-        Ok(opened) => opened.map_err(std::io::Error::other).flatten(),
-        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
-    };
-    match opened {
-        Ok(file) => (Some(file), None),
-        Err(error) => {
-            let shown = shown.display();
-            (
-                None,
-                Some(format!("events are not kept over a restart, {shown} cannot be had: {error}")),
-            )
-        }
-    }
 }
 
 /// Each connection is a file: as many as the administrator allows at all. A refusal costs connections, nothing else.

@@ -211,7 +211,8 @@ fn memory(spec: &DaemonSpec, is_running: bool) -> Option<String> {
     opening::check_memory(needed, is_running).err().map(|why| format!("all disks together: {why}"))
 }
 
-fn control(spec: &DaemonSpec) -> PathBuf {
+/// The control socket of a daemon.
+pub(crate) fn control(spec: &DaemonSpec) -> PathBuf {
     spec.control.clone().unwrap_or_else(|| folders::socket_of(&folders::folder(), &spec.name.0))
 }
 

@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use super::Check;
 use crate::command::table::of;
 use crate::config::DaemonSpec;
+use crate::daemon::api::DaemonInfo;
 
 /// From this kernel on io_uring has what Forebay uses to save CPU time.
 const KERNEL_MIN: (u32, u32) = (6, 1);
@@ -22,14 +23,15 @@ const LOCKED_MIN: u64 = 256 << 20;
 /// The staging file of a disk with a write log.
 const STAGING_BYTES: u64 = 3 << 20;
 
-pub(super) fn checks(spec: Option<&DaemonSpec>) -> Vec<Check> {
+pub(super) fn checks(spec: Option<&DaemonSpec>, daemon: Option<&DaemonInfo>) -> Vec<Check> {
+    let limits = Limits::of(daemon);
     let uring = Reactor::new(8, Some(ReactorKind::Uring)).map(drop);
     vec![
         kernel(rustix::system::uname().release().to_str().unwrap_or_default()),
         io_uring(uring, read("/proc/sys/kernel/io_uring_disabled"), read("/proc/self/status")),
         huge_pages(read("/sys/kernel/mm/transparent_hugepage/enabled")),
-        locked_memory(getrlimit(Resource::Memlock).maximum),
-        open_files(getrlimit(Resource::Nofile).maximum, spec),
+        locked_memory(&limits),
+        open_files(&limits, spec),
         processors(nodes()),
         staging(spec),
     ]
@@ -92,28 +94,61 @@ fn huge_pages(enabled: String) -> Check {
     }
 }
 
-fn locked_memory(limit: Option<u64>) -> Check {
-    match limit {
-        None => Check::ok("memlock", "locked memory has no limit"),
+/// Hard limits of a process.
+struct Limits {
+    whose: String,
+    locked_bytes: Option<u64>,
+    files: Option<u64>,
+}
+
+impl Limits {
+    /// Those of a daemon that runs, or else of this process.
+    fn of(daemon: Option<&DaemonInfo>) -> Limits {
+        let of_daemon = |daemon: &DaemonInfo| {
+            let text = fs::read_to_string(format!("/proc/{}/limits", daemon.pid)).ok()?;
+            let whose = format!("daemon {}", daemon.name);
+            let (locked, files) = (hard(&text, "Max locked memory"), hard(&text, "Max open files"));
+            Some(Limits { whose, locked_bytes: locked?, files: files? })
+        };
+        daemon.and_then(of_daemon).unwrap_or_else(|| Limits {
+            whose: "this shell".to_owned(),
+            locked_bytes: getrlimit(Resource::Memlock).maximum,
+            files: getrlimit(Resource::Nofile).maximum,
+        })
+    }
+}
+
+/// The hard limit of a line of `/proc/PID/limits`; the inner `None` when there is none.
+fn hard(limits: &str, name: &str) -> Option<Option<u64>> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().nth(1)? {
+        "unlimited" => Some(None),
+        number => number.parse().ok().map(Some),
+    }
+}
+
+fn locked_memory(Limits { whose, locked_bytes, .. }: &Limits) -> Check {
+    match *locked_bytes {
+        None => Check::ok("memlock", format!("{whose}: locked memory has no limit")),
         Some(bytes) if bytes >= LOCKED_MIN => {
-            Check::ok("memlock", format!("up to {} of locked memory", rounded(bytes)))
+            Check::ok("memlock", format!("{whose}: up to {} of locked memory", rounded(bytes)))
         }
         Some(bytes) => Check::warning(
             "memlock",
-            format!("up to {} of locked memory", rounded(bytes)),
+            format!("{whose}: up to {} of locked memory", rounded(bytes)),
             "io_uring cannot register its buffers, and each I/O costs more CPU time. The unit of the package sets \
              LimitMEMLOCK=infinity; for a shell: ulimit -l unlimited.",
         ),
     }
 }
 
-fn open_files(limit: Option<u64>, spec: Option<&DaemonSpec>) -> Check {
+fn open_files(Limits { whose, files, .. }: &Limits, spec: Option<&DaemonSpec>) -> Check {
     let needed = spec.map_or(1024, files_needed);
-    let found = match limit {
-        None => "no limit of open files".to_owned(),
-        Some(limit) => format!("up to {limit} open files, {needed} needed"),
+    let found = match files {
+        None => format!("{whose}: no limit of open files"),
+        Some(limit) => format!("{whose}: up to {limit} open files, {needed} needed"),
     };
-    match limit.is_none_or(|limit| limit >= needed) {
+    match files.is_none_or(|limit| limit >= needed) {
         true => Check::ok("open-files", found),
         false => Check::warning(
             "open-files",
@@ -200,14 +235,25 @@ mod tests {
 
     #[test]
     fn limits_are_compared_with_what_is_needed() {
-        check(locked_memory(None), Ok, "no limit");
-        check(locked_memory(Some(8 << 20)), Warning, "LimitMEMLOCK");
-        check(open_files(Some(512), None), Warning, "1024 needed");
-        check(open_files(Some(1 << 20), None), Ok, "open files");
+        let limits = |locked_bytes, files| Limits { whose: "it".into(), locked_bytes, files };
+        check(locked_memory(&limits(None, None)), Ok, "no limit");
+        check(locked_memory(&limits(Some(8 << 20), None)), Warning, "LimitMEMLOCK");
+        check(open_files(&limits(None, Some(512)), None), Warning, "1024 needed");
+        check(open_files(&limits(None, Some(1 << 20)), None), Ok, "open files");
         let text = "[[disk]]\nbackend = \"mem:1MiB\"\nnbd = [\"h:0\"]\n";
         let spec = crate::config::file::parse(text, "x".parse().unwrap()).unwrap();
-        check(open_files(Some(207), Some(&spec)), Warning, "208 needed");
-        check(open_files(Some(208), Some(&spec)), Ok, "208 needed");
+        check(open_files(&limits(None, Some(207)), Some(&spec)), Warning, "208 needed");
+        check(open_files(&limits(None, Some(208)), Some(&spec)), Ok, "208 needed");
+    }
+
+    #[test]
+    fn limits_of_a_daemon_are_read_as_the_kernel_writes_them() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                    Max open files            1024                 524288               files     \n\
+                    Max locked memory         8388608              unlimited            bytes     \n";
+        assert_eq!(hard(text, "Max open files"), Some(Some(524_288)));
+        assert_eq!(hard(text, "Max locked memory"), Some(None));
+        assert_eq!(hard(text, "Max processes"), None);
     }
 
     #[test]

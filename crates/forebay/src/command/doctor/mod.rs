@@ -14,10 +14,11 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::output;
 use super::table::of;
+use super::{client, output};
 use crate::cli::DoctorArgs;
 use crate::config::{self, DaemonSpec};
+use crate::daemon::api::DaemonInfo;
 use crate::daemon::preflight;
 
 mod host;
@@ -93,7 +94,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
 pub(super) fn checks(config: Option<&Path>) -> Vec<Check> {
     let spec = config.map(config::file::load).transpose();
     let known = spec.as_ref().ok().and_then(Option::as_ref);
-    let mut checks = host::checks(known);
+    let mut checks = host::checks(known, daemon(known).as_ref());
     checks.extend(storage::state(known));
     match spec {
         Ok(None) => {}
@@ -104,6 +105,13 @@ pub(super) fn checks(config: Option<&Path>) -> Vec<Check> {
         }
     }
     checks
+}
+
+/// The daemon of a configuration, or the one that this user finds, if it runs.
+fn daemon(spec: Option<&DaemonSpec>) -> Option<DaemonInfo> {
+    let control = spec.map(preflight::control);
+    let heard = client::block_on(async { Ok(client::daemons(control.as_deref()).await) });
+    heard.ok()?.into_iter().find_map(|(_, heard)| heard.ok())
 }
 
 fn configured(spec: &DaemonSpec) -> Vec<Check> {
