@@ -47,7 +47,7 @@ def a_hang_up_makes_serve_read_its_configuration_again_and_serve_on(bed):
         f.write(b"QFI\xfb" + bytes(MIB - 4))
 
     def config(more=""):
-        return ('control = "%s"\n[[disk]]\nname = "a"\nbackend = "mem:16MiB"\nram = "16MiB"\nnbd = ["%s"]\n'
+        return ('http = "off"\ncontrol = "%s"\n[[disk]]\nname = "a"\nbackend = "mem:16MiB"\nram = "16MiB"\nnbd = ["%s"]\n'
                 '[[disk]]\nname = "b"\nbackend = "file:%s"\nram = "16MiB"\nnbd = ["unix:%s"]\n%s'
                 % (control, listen, image, bed.path("b.sock"), more))
 

@@ -31,11 +31,18 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
         match heard {
             Ok(daemon) => {
                 behind += &not_running(&daemon, &control, common.json)?;
-                let all: AllStats = client::ask(&control, "/v1/stats").await?;
+                // One that starts has none yet, and answers nothing else.
+                let all = match daemon.disks.is_empty() {
+                    true => AllStats::default(),
+                    false => client::ask(&control, "/v1/stats").await?,
+                };
                 let stats: BTreeMap<_, _> = all.disks.iter().map(|it| (&it.name, it)).collect();
                 for info in &daemon.disks {
                     let is_silent = all.silent.contains(&info.name);
-                    let known = stats.get(&info.name);
+                    let known = stats.get(&info.name).copied();
+                    if known.is_none() && !is_silent {
+                        continue; // It has ended meanwhile.
+                    }
                     let _ = match (common.json, known) {
                         (true, known) => {
                             writeln!(out, "{}", listed_for_programs(info, known, is_silent)?)
@@ -118,7 +125,7 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
 /// What was configured, with the mode that is asked for now and the actual one, state and dirty bytes, as far as the disk told.
 fn listed_for_programs(
     info: &DiskInfo,
-    stats: Option<&&DiskStats>,
+    stats: Option<&DiskStats>,
     is_silent: bool,
 ) -> Result<serde_json::Value> {
     let mut shown = serde_json::to_value(info)?;
