@@ -10,10 +10,10 @@ def a_hit_ratio_in_the_eighties_makes_reads_two_to_four_times_faster(bed):
     assert 0.8 <= hit_ratio(ab.warm) < 0.9, hit_ratio(ab.warm)
     # Four in kind: what a busy machine adds is in both.
     assert 2 <= ab.times_faster() <= 5, ab.times_faster()
-    for said in ("warm cache instead of without cache", "read latency, mean"):
+    for said in ("warm cache vs. no cache", "read latency, mean"):
         assert said in ab.text, said
     with open(ab.page) as f:
-        assert "warm cache instead of without cache" in f.read()
+        assert "warm cache vs. no cache" in f.read()
 
 
 @test(forebay_only=True, alone=True)

@@ -2,18 +2,15 @@
 import html.parser
 import json
 import os
-import shutil
-import struct
-import zlib
 
-from bed import MIB, Skip, test
+from bed import MIB, test
+from browser import DESKTOP, PAPER, PHONE, TABLET, Browser
 from traces import write_msr
 
-BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
-# Of the first two lines of a chart.
-BLUE, RED = (0, 114, 178), (213, 94, 0)
-# Of the sixth.
-LIGHT_BLUE = (86, 180, 233)
+# Of the first two lines of a chart, and of the sixth.
+BLUE, RED, LIGHT_BLUE = (0x00, 0x72, 0xb2), (0xc2, 0x4e, 0x00), (0x2b, 0x84, 0xc0)
+# Of the page and the first line in the dark theme.
+DARK, DARK_BLUE = (0x14, 0x18, 0x1d), (0x56, 0xb4, 0xe9)
 
 
 class Page(html.parser.HTMLParser):
@@ -25,7 +22,7 @@ class Page(html.parser.HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        self.charts += tag == "svg"
+        self.charts += ("role", "img") in attributes
         self.hidden += tag in ("style", "script")
         self.elsewhere += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
         if tag == "script":
@@ -41,81 +38,44 @@ class Page(html.parser.HTMLParser):
 
 def rendered(bed, path):
     """The page as the browser has it."""
-    browser = next((name for name in BROWSERS if shutil.which(name)), None)
-    if not browser:
-        raise Skip("no Chromium: apt-get install chromium-headless-shell")
-    shot = path + ".png"
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=800,2800",
-               "--user-data-dir=" + bed.path("browser")]
-    dom = bed.run([browser, *options, "--dump-dom", "file://" + path])
-    bed.run([browser, *options, "--screenshot=" + shot, "file://" + path])
-    page = Page(dom)
+    with Browser(bed) as browser:
+        browser.show(path)
+        page, colours = Page(browser.run("document.documentElement.outerHTML")), browser.colours()
     assert not page.elsewhere, page.elsewhere
     for none in ("NaN", "inf", "undefined"):
         assert none not in page.text.split(), none
-    return page, pixels(shot)
+    return page, colours
 
 
-def overflow_on_paper(bed, path):
-    """By how many pixels a page is wider than A4 between its margins (182 mm), as it would be printed; what is widest."""
-    browser = next((name for name in BROWSERS if shutil.which(name)), None)
-    if not browser:
-        raise Skip("no Chromium: apt-get install chromium-headless-shell")
-    with open(path) as f:
-        page = f.read()
-    assert page.count("@media print") == 1
-    measure = """<script>
-      let most = 0, what = "";
-      for (const one of document.querySelectorAll("body *")) {
-        const box = one.getBoundingClientRect();
-        const inside = one.clientWidth && one.scrollWidth > one.clientWidth + 1 ? box.left + one.scrollWidth : 0;
-        const over = Math.max(box.right, inside) - document.documentElement.clientWidth;
-        if (over > most) { most = over; what = one.tagName + " " + one.textContent.slice(0, 60); }
-      }
-      document.title = "over " + Math.round(most) + " " + what;
-    </script>"""
-    paper = path + ".paper.html"
-    with open(paper, "w") as f:
-        f.write(page.replace("@media print", "@media all").replace("</body>", measure + "</body>"))
-    dom = bed.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=688,2800",
-                   "--user-data-dir=" + bed.path("browser"), "--dump-dom", "file://" + paper])
-    said = dom.split("<title>", 1)[1].split("</title>", 1)[0]
-    assert said.startswith("over "), said
-    return int(said.split()[1]), said
-
-
-def pixels(path):
-    """How often each colour is in an image: PNG, 8 bits, RGB or RGBA."""
-    with open(path, "rb") as f:
-        data = f.read()
-    at, packed = 8, b""
-    while at < len(data):
-        length, kind = struct.unpack(">I4s", data[at:at + 8])
-        if kind == b"IHDR":
-            width, _, depth, colour = struct.unpack(">IIBB", data[at + 8:at + 18])
-            assert depth == 8 and colour in (2, 6)
-        if kind == b"IDAT":
-            packed += data[at + 8:at + 8 + length]
-        at += 12 + length
-    size = 3 if colour == 2 else 4
-    raw, stride, counts = zlib.decompress(packed), width * size, {}
-    above = bytearray(stride)
-    for start in range(0, len(raw), stride + 1):
-        how, line = raw[start], bytearray(raw[start + 1:start + 1 + stride])
-        for n in range(stride if how else 0):
-            left, up = line[n - size] if n >= size else 0, above[n]
-            corner = above[n - size] if n >= size else 0
-            if how == 4:
-                near = left + up - corner
-                guess = min((left, up, corner), key=lambda value: abs(near - value))
-            else:
-                guess = (0, left, up, (left + up) // 2)[how]
-            line[n] = (line[n] + guess) & 255
-        above = line
-        for n in range(0, stride, size):
-            pixel = tuple(line[n:n + 3])
-            counts[pixel] = counts.get(pixel, 0) + 1
-    return counts
+def every_kind(bed):
+    """A report of each kind, with many lines and long names: name, path."""
+    trace, runs = write_msr(bed, "t.msr", 3000), []
+    for n in range(5):
+        # As they are called when they are not told.
+        image = bed.image("a-disk-with-quite-a-long-name-%d.raw" % n, 4 * MIB, "holes")
+        out = bed.path("run-%d.json" % n)
+        forebay(bed, "replay", trace, "--target", "model:san?latency=200us&inner=file:" + image, "--json", out,
+                "--as-fast-as-possible")
+        runs.append(out)
+    policies = "lru,fifo,clock,sieve,s3fifo,arc,lirs,wtinylfu,auto,belady"
+    commands = {
+        "compare-3": ["compare", *runs[:3]],
+        "compare-5": ["compare", *runs],
+        "mrc": ["mrc", trace, "--policy", policies],
+        "mrc-of-blocks": ["mrc", trace, "--policy", "lru,s3fifo,auto", "--block-size", "4KiB,8KiB,16KiB,32KiB,64KiB"],
+        "advise": ["advise", trace, "--ram", "16MiB", "--flash", "64MiB"],
+        "advise-2": ["advise", trace, trace, "--ram", "16MiB", "--backend-latency", "5ms"],
+        "info": ["info", trace],
+        "histogram": ["histogram", trace],
+        "replay": ["replay", trace, "--target", "mem:4MiB", "--as-fast-as-possible"],
+        "simulate": ["simulate", trace, "--mode", "write-back", "--ram", "1MiB", "--flash", "16MiB"],
+    }
+    for name, command in commands.items():
+        page = bed.path(name + ".html")
+        text = forebay(bed, *command, "--html", page)
+        if command[0] == "compare":
+            assert "a-disk-with-quite-a-long-name-1.raw vs. a-disk-with-quite-a-long-name-0.raw" in text, text
+        yield name, page
 
 
 def forebay(bed, *arguments, **more):
@@ -151,7 +111,7 @@ def a_comparison_says_what_differs_and_what_does_not(bed):
     text = forebay(bed, "compare", one, two, three, "--html", path)
     page, colours = rendered(bed, path)
     for said in (text, page.text):
-        assert "fast instead of slow" in said and "times shorter (95 % interval:" in said, said
+        assert "fast vs. slow" in said and "× shorter (" in said, said
     assert "circular block bootstrap" in page.text and "the same slices" in page.text
     assert page.charts == 4 + 4 + 1 and colours.get(RED, 0) > 200
     told = json.loads(forebay(bed, "compare", one, two, three, "--json"))
@@ -210,33 +170,63 @@ def an_advice_is_shown_with_its_curves_and_the_advised_cache(bed):
     assert page.charts == 4 and "2 disks share what there is" in page.text
 
 
+@test(forebay_only=True, alone=True, timeout=400)
+def reports_fit_on_a_phone_a_desktop_and_paper(bed):
+    with Browser(bed) as browser:
+        for name, page in every_kind(bed):
+            for width, medium in ((PHONE, "screen"), (TABLET, "screen"), (DESKTOP, "screen"), (PAPER, "print")):
+                browser.show(page, width, medium=medium)
+                over, what = browser.overflow()
+                assert over == 0, (name, width, medium, over, what)
+                smallest = browser.run("""Math.min(...[...document.querySelectorAll("svg text")].map(
+                  text => text.ownerSVGElement.getBoundingClientRect().width / text.ownerSVGElement.viewBox.baseVal.width
+                    * parseFloat(text.getAttribute("font-size"))).filter(size => size > 0))""")
+                assert smallest >= 9, (name, width, medium, "text of a chart is %.1f pixels high" % smallest)
+            browser.pdf(page + ".pdf")
+            with open(page + ".pdf", "rb") as f:
+                assert f.read(5) == b"%PDF-", name
+
+
+@test(forebay_only=True, alone=True, timeout=400)
+def axe_finds_no_barrier_in_reports(bed):
+    with Browser(bed) as browser:
+        for name, page in every_kind(bed):
+            for width, theme in ((DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light")):
+                browser.show(page, width, theme)
+                found = browser.axe()
+                assert not found, (name, width, theme, found)
+
+
 @test(forebay_only=True, alone=True)
-def reports_fit_on_paper(bed):
-    trace, page = write_msr(bed, "t.msr", 3000), bed.path("page.html")
-    runs = []
-    for n in range(5):
-        # As they are called when they are not told.
-        image = bed.image("a-disk-with-quite-a-long-name-%d.raw" % n, 4 * MIB, "holes")
-        out = bed.path("run-%d.json" % n)
-        forebay(bed, "replay", trace, "--target", "model:san?latency=200us&inner=file:" + image, "--json", out,
-                "--as-fast-as-possible")
-        runs.append(out)
-    commands = {
-        "compare 3": ["compare", *runs[:3]],
-        "compare 5": ["compare", *runs],
-        "mrc": ["mrc", trace, "--policy", "lru,fifo,clock,sieve,s3fifo,arc,lirs,wtinylfu,auto,belady"],
-        "mrc of blocks": ["mrc", trace, "--policy", "lru,s3fifo,auto", "--block-size", "4KiB,8KiB,16KiB,32KiB,64KiB"],
-        "advise": ["advise", trace, "--ram", "16MiB", "--flash", "64MiB"],
-        "info": ["info", trace],
-        "histogram": ["histogram", trace],
-        "replay": ["replay", trace, "--target", "mem:4MiB", "--as-fast-as-possible"],
-    }
-    for name, command in commands.items():
-        text = forebay(bed, *command, "--html", page)
-        over, what = overflow_on_paper(bed, page)
-        assert over == 0, (name, what)
-        if command[0] == "compare":
-            assert "a-disk-with-quite-a-long-name-1.raw instead of a-disk-with-quite-a-long-name-0.raw" in text, text
+def a_report_is_dark_for_those_who_want_that_and_light_on_paper(bed):
+    trace, path = write_msr(bed, "t.msr", 2000), bed.path("mrc.html")
+    forebay(bed, "mrc", trace, "--policy", "lru,s3fifo", "--html", path)
+    colours = "[document.body, document.querySelector('svg text')].map(one => getComputedStyle(one))" \
+              ".map(style => style.backgroundColor + ' ' + style.fill)"
+    with Browser(bed) as browser:
+        browser.show(path, theme="dark")
+        drawn = browser.colours()
+        assert max(drawn, key=drawn.get) == DARK and drawn.get(DARK_BLUE, 0) > 200, "the page, and a line"
+        dark = browser.run(colours)
+        browser.show(path, theme="light")
+        light = browser.run(colours)
+        browser.show(path, PAPER, theme="dark", medium="print")
+        assert browser.run(colours) == light != dark, (light, dark)
+
+
+@test(forebay_only=True)
+def a_heading_never_skips_a_level_and_each_chart_has_a_description(bed):
+    trace, path = write_msr(bed, "t.msr", 2000), bed.path("page.html")
+    with Browser(bed) as browser:
+        for command in (["info"], ["advise", trace, "--ram", "16MiB", "--backend-latency", "5ms"], ["mrc"]):
+            forebay(bed, command[0], trace, *command[1:], "--html", path)
+            browser.show(path)
+            levels = browser.run("[...document.querySelectorAll('h1,h2,h3,h4')].map(one => Number(one.tagName[1]))")
+            assert levels[0] == 1 and levels.count(1) == 1, levels
+            assert all(after <= before + 1 for before, after in zip(levels, levels[1:])), levels
+            said = browser.run("[...document.querySelectorAll('figure')].map(one => one.querySelector('[role=img]').ariaLabel)")
+            assert said and all(" chart. Across: " in one or "Heat map. Across: " in one for one in said), said
+            assert browser.run("document.querySelectorAll('main, header, footer').length") == 3
 
 
 @test(forebay_only=True)
@@ -250,14 +240,16 @@ def ab_replays_without_cache_cold_and_warm(bed):
     text = forebay(bed, "ab", trace, "--backend", backend, "--config", config, "--html", path, "--json", out)
     with open(out) as f:
         runs = json.load(f)["runs"]
-    assert [run["name"] for run in runs] == ["without cache", "cold cache", "warm cache"]
+    assert [run["name"] for run in runs] == ["no cache", "cold cache", "warm cache"]
     assert runs[0]["cache"] is None
     cold, warm = (run["cache"]["read_hits"] / run["cache"]["reads"] for run in runs[1:])
     assert 0.5 < cold < warm == 1.0, (cold, warm)
     assert runs[2]["reads"]["p50_ns"] < runs[0]["reads"]["p50_ns"] / 2
     page, _ = rendered(bed, path)
+    assert runs[0]["configuration"] is None and "nbd.sock" not in page.text
+    assert "write-through, RAM 16 MiB, 8 KiB blocks, policy auto, in front of " + backend in page.text
     for said in (text, page.text):
-        assert "warm cache instead of without cache" in said and "100.0 %" in said
+        assert "warm cache vs. no cache" in said and "100.0 %" in said
     # The image holds data by now.
     result = forebay(bed, "ab", trace, "--backend", backend, "--config", config, code=None)
     assert result.returncode == 1 and "--overwrite" in result.stderr

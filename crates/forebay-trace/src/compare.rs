@@ -156,9 +156,8 @@ impl Difference {
         self.interval.map(|(low, high)| low > 1.0 || high < 1.0)
     }
 
-    /// As one would say it of the other run.
-    fn words(&self, unit: Unit) -> String {
-        let name = self.figure.name();
+    /// As one would say it of the other run, without the figure's name.
+    pub fn words(&self, unit: Unit) -> String {
         let (more, less) = match self.figure {
             Figure::Iops => ("more", "fewer"),
             Figure::ReadMean
@@ -170,25 +169,26 @@ impl Difference {
         };
         let is_more = self.ratio >= 1.0;
         let word = if is_more { more } else { less };
-        let stands_out = self.stands_out() != Some(false);
+        let is_known = self.stands_out();
         let interval = match (self.interval, unit) {
             (None, _) => "too short a replay to tell chance from difference".to_owned(),
-            (Some((low, high)), Unit::Times) => {
-                let turned = stands_out && !is_more;
-                let (low, high) = if turned { (1.0 / high, 1.0 / low) } else { (low, high) };
-                format!("95 % interval: {} to {} times", times(low), times(high))
+            (Some((low, high)), Unit::Times) if is_known == Some(true) && !is_more => {
+                format!("{} to {}", ratio(1.0 / high), ratio(1.0 / low))
             }
+            (Some((low, high)), Unit::Percent) if is_known == Some(true) => {
+                let [low, high] = [low, high].map(|end| (end - 1.0).abs() * 100.0);
+                format!("{:.1} to {:.1}", low.min(high), low.max(high))
+            }
+            (Some((low, high)), Unit::Times) => format!("{} to {}", ratio(low), ratio(high)),
             (Some((low, high)), Unit::Percent) => {
-                format!("95 % interval: {} to {} %", percent(low), percent(high))
+                format!("{} to {} %", percent(low), percent(high))
             }
         };
-        if !stands_out {
-            return format!("{name}: no difference that stands out from chance ({interval})");
-        }
-        match unit {
-            Unit::Times => format!("{name}: {} times {word} ({interval})", times(self.manifold())),
-            Unit::Percent => {
-                format!("{name}: {:.1} % {word} ({interval})", (self.ratio - 1.0).abs() * 100.0)
+        match (is_known, unit) {
+            (Some(false), _) => format!("no significant difference ({interval})"),
+            (_, Unit::Times) => format!("{} × {word} ({interval})", ratio(self.manifold())),
+            (_, Unit::Percent) => {
+                format!("{:.1} % {word} ({interval})", (self.ratio - 1.0).abs() * 100.0)
             }
         }
     }
@@ -201,21 +201,26 @@ impl Difference {
 
 /// Differences as one would say them of the other run, all in one unit.
 pub fn words(differences: &[Difference]) -> Vec<String> {
-    let is_manifold = differences.iter().any(|it| it.manifold() >= MANIFOLD);
-    let unit = if is_manifold { Unit::Times } else { Unit::Percent };
-    differences.iter().map(|difference| difference.words(unit)).collect()
+    let unit = Unit::of(differences);
+    let words = |of: &Difference| format!("{}: {}", of.figure.name(), of.words(unit));
+    differences.iter().map(words).collect()
 }
 
 /// What ratios are told in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
+pub enum Unit {
+    /// `5.0 × shorter`.
     Times,
+    /// `4.0 % shorter`.
     Percent,
 }
 
-/// A ratio; near 1 with three digits behind the point.
-fn times(of: f64) -> String {
-    if (0.9..1.1).contains(&of) { format!("{of:.3}") } else { ratio(of) }
+impl Unit {
+    /// The unit for a list of differences. One ratio from [`MANIFOLD`] on makes it times for all.
+    pub fn of(differences: &[Difference]) -> Unit {
+        let is_manifold = differences.iter().any(|it| it.manifold() >= MANIFOLD);
+        if is_manifold { Unit::Times } else { Unit::Percent }
+    }
 }
 
 /// The change in per cent, with its sign where it has one.

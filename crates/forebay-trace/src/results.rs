@@ -31,6 +31,9 @@ pub struct Run {
     pub trace: String,
     /// The target's URI.
     pub target: String,
+    /// The configuration behind the target in words, where the command made it.
+    #[serde(default)]
+    pub configuration: Option<String>,
     /// When it began, UTC.
     pub started: String,
     /// When requests were issued.
@@ -53,6 +56,13 @@ pub struct Run {
     /// What was measured.
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+impl Run {
+    /// The configuration that was measured. A target that the user named says it itself.
+    pub fn measured(&self) -> &str {
+        self.configuration.as_deref().unwrap_or(&self.target)
+    }
 }
 
 /// The default name of a run on a target: the last part of the URI, `disk.raw` of

@@ -94,10 +94,11 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
 fn curves(of: &DiskAdvice<'_>) -> Markup {
     let plan = of.advice.plan.as_ref();
     let all = by_size(of.disk, plan);
-    let size = Axis::new(Scale::Log2, |bytes| rounded(bytes.round() as u64).to_string());
-    let ratio =
-        Axis { reaches: Some(1.0), ..Axis::new(Scale::Linear, |share| format!("{share:.1}")) };
-    let taken = Axis::new(Scale::Linear, time_at_axis);
+    let size =
+        Axis::new("Cache size", Scale::Log2, |bytes| rounded(bytes.round() as u64).to_string());
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let ratio = Axis { reaches: Some(1.0), ..Axis::new("Reads that hit", Scale::Linear, percent) };
+    let taken = Axis::new("Mean latency of reads", Scale::Linear, time_at_axis);
     let policy = all.first().map_or("", |curve| curve.policy);
     let tier = plan.map_or("cache", |plan| plan.larger().1);
     html! {
@@ -131,7 +132,7 @@ fn alternatives(advice: &Advice) -> Markup {
     let rows = advice.by_size().into_iter().map(|(plan, is_advised)| {
         let [low, high] = plan.hit_ratio_range.map(|ratio| format!("{:.0}", ratio * 100.0));
         vec![
-            if is_advised { "advised" } else { "" }.to_owned(),
+            if is_advised { "advised" } else { "also possible" }.to_owned(),
             rounded(plan.ram).to_string(),
             rounded(plan.flash).to_string(),
             rounded(plan.block_size).to_string(),
@@ -142,8 +143,17 @@ fn alternatives(advice: &Advice) -> Markup {
             rounded(plan.metadata_bytes).to_string(),
         ]
     });
-    let head =
-        ["", "RAM", "flash", "block", "reads hit", "range", "mean of reads", "p99", "metadata"];
+    let head = [
+        "advice",
+        "RAM",
+        "flash",
+        "block",
+        "reads hit",
+        "range",
+        "mean of reads",
+        "p99",
+        "metadata",
+    ];
     table(&head, &rows.collect::<Vec<_>>())
 }
 
@@ -157,10 +167,10 @@ fn latencies(advice: &Advice) -> Markup {
         ("a write to primary storage", of.backend_write),
     ];
     if (of.backend_first, of.backend_again) != (of.backend, of.backend) {
-        rows.insert(4, ("of these, first uses", of.backend_first));
-        rows.insert(5, ("and others", of.backend_again));
-        rows.insert(6, ("far from those before", of.backend_far));
+        rows.insert(4, ("a read of it, first use", of.backend_first));
+        rows.insert(5, ("a read of it, used before", of.backend_again));
+        rows.insert(6, ("a read of it, far from those before", of.backend_far));
     }
     let row = |(name, of): (&str, Latency)| vec![name.to_owned(), ns(of.mean_ns), ns(of.p99_ns)];
-    table(&["", "mean", "p99"], &rows.into_iter().map(row).collect::<Vec<_>>())
+    table(&["I/O", "mean", "p99"], &rows.into_iter().map(row).collect::<Vec<_>>())
 }

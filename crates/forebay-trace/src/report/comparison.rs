@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 
-use super::figures::{count, percent, ratio, time};
+use super::figures::{count, percent, time};
 use super::replay::{
     cdf, curve, kinds, method, notes, over_time, over_time_of, pace, rate, rate_chart, tail,
     time_chart,
 };
 use super::{page, table};
-use crate::compare::{Figure, RESAMPLES, SLICES_MIN, differences, is_paired, words};
+use crate::compare::{Figure, RESAMPLES, SLICES_MIN, Unit, differences, is_paired, words};
 use crate::results::{Run, warnings};
 
 /// Runs beside the first in one table.
@@ -26,8 +26,9 @@ pub fn comparison(runs: &[Run]) -> String {
     };
     let sections = html! {
         h2 { "In words" }
+        p.quiet { "In brackets: where the ratio lies with 95 % confidence." }
         @for run in &runs[1..] {
-            h3 { (run.name) " instead of " (runs[0].name) }
+            h3 { (run.name) " vs. " (runs[0].name) }
             ul { @for text in words(&differences(&runs[0], run)) { li { (text) } } }
         }
         h2 { "Figures" }
@@ -95,21 +96,21 @@ fn figures(runs: &[Run]) -> Markup {
 
 fn figures_of(first: &Run, others: &[Run]) -> Markup {
     let all = || std::iter::once(first).chain(others);
-    let mut head = vec!["", first.name.as_str()];
-    for run in others {
-        head.extend([run.name.as_str(), "ratio", "95 % interval"]);
+    let changes: Vec<String> =
+        others.iter().map(|run| format!("{} vs. {}", run.name, first.name)).collect();
+    let mut head = vec!["figure", first.name.as_str()];
+    for (run, change) in others.iter().zip(&changes) {
+        head.extend([run.name.as_str(), change.as_str()]);
     }
     let found: Vec<_> = others.iter().map(|run| differences(first, run)).collect();
     let rows = Figure::ALL.into_iter().filter(|figure| all().any(|run| figure.of(run).is_some()));
     let rows = rows.map(|figure| {
         let mut row = vec![figure.name().to_owned(), value(figure, first)];
         for (run, differences) in others.iter().zip(&found) {
+            let unit = Unit::of(differences);
             let difference = differences.iter().find(|difference| difference.figure == figure);
-            let times = difference.map_or("-".to_owned(), |of| ratio(of.ratio));
-            let interval = difference.and_then(|of| of.interval);
-            let interval = interval
-                .map_or("-".to_owned(), |(low, high)| format!("{}–{}", ratio(low), ratio(high)));
-            row.extend([value(figure, run), times, interval]);
+            let change = difference.map_or("-".to_owned(), |of| of.words(unit));
+            row.extend([value(figure, run), change]);
         }
         row
     });
@@ -128,7 +129,7 @@ fn figures_of(first: &Run, others: &[Run]) -> Markup {
 fn padded(name: &str, first: &Run, others: &[Run], of: impl Fn(&Run) -> String) -> Vec<String> {
     let mut row = vec![name.to_owned(), of(first)];
     for run in others {
-        row.extend([of(run), String::new(), String::new()]);
+        row.extend([of(run), "-".to_owned()]);
     }
     row
 }
@@ -148,11 +149,11 @@ fn abouts(runs: &[Run]) -> Markup {
         vec![
             run.name.clone(),
             run.trace.clone(),
-            run.target.clone(),
+            run.measured().to_owned(),
             run.started.clone(),
             requests,
             time(run.outcome.elapsed_ns),
         ]
     });
-    table(&["", "trace", "target", "begun", "requests", "took"], &rows.collect::<Vec<_>>())
+    table(&["replay", "trace", "measured", "begun", "requests", "took"], &rows.collect::<Vec<_>>())
 }

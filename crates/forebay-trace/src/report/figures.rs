@@ -36,13 +36,15 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A ratio with two or three digits.
+/// A ratio with as many digits as a reader needs: `1.04`, `38.8`, `284`. Near 1 there are three
+/// behind the point, so that it does not read as 1.
 pub fn ratio(ratio: f64) -> String {
     match ratio {
         100.0.. => count(ratio.round() as u64),
-        10.0.. => format!("{ratio:.1}"),
+        2.0.. => format!("{ratio:.1}"),
+        0.99..1.01 => format!("{ratio:.3}"),
         0.1.. => format!("{ratio:.2}"),
-        0.001.. => format!("{ratio:.4}"),
+        0.001.. => format!("{ratio:.3}"),
         _ => format!("{ratio:.1e}"),
     }
 }
@@ -125,6 +127,8 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(percent(1, 8), "12.5 %");
         assert_eq!(percent(0, 0), "-");
+        let ratios = [283.7, 38.84, 5.61, 1.25, 1.004, 0.5, 0.0123];
+        assert_eq!(ratios.map(ratio), ["284", "38.8", "5.6", "1.25", "1.004", "0.50", "0.012"]);
     }
 
     #[test]

@@ -1,27 +1,11 @@
-//! Heat maps: how much is in which cell of two axes, darker where there is more.
+//! Heat maps: how much is in which cell of two axes, stronger where there is more.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use plotters::prelude::*;
 
-use super::chart::{Axis, INK, MESH, Places, WIDTH, drawn};
+use super::chart::{Axis, Hue, Paint, Places, both, description, figure, over_axes};
 use super::figures::count;
 
-/// Steps of a hue from little to much, which differ in brightness, too.
-pub(super) type Hue = [RGBColor; 5];
-pub(super) const BLUES: Hue = [
-    RGBColor(200, 222, 240),
-    RGBColor(140, 186, 222),
-    RGBColor(70, 145, 200),
-    RGBColor(0, 100, 165),
-    RGBColor(0, 45, 85),
-];
-pub(super) const REDS: Hue = [
-    RGBColor(253, 219, 195),
-    RGBColor(248, 175, 125),
-    RGBColor(230, 120, 45),
-    RGBColor(190, 75, 0),
-    RGBColor(100, 35, 0),
-];
 const STEPS: usize = 5;
 
 /// Cells, and what they are.
@@ -67,21 +51,14 @@ pub(super) fn heat(heat: &Heat<'_>, x: Axis, y: Axis) -> Markup {
     let (columns, rows) = heat.shown;
     let most = heat.cells.iter().map(|(_, _, number)| *number).max().unwrap_or(0);
     let steps = steps(most);
-    let svg = drawn(WIDTH, |area| {
-        let across = Places { range: 0.0..columns.max(1) as f64 * width, scale: x.scale };
-        let up = Places { range: 0.0..rows.max(1) as f64 * height, scale: y.scale };
-        let mut builder = ChartBuilder::on(area);
-        builder.margin(8).margin_right(24).x_label_area_size(28).y_label_area_size(72);
-        let mut chart = builder.build_cartesian_2d(across, up)?;
-        let (across, up) = (|at: &f64| (x.words)(*at), |at: &f64| (y.words)(*at));
-        let mut mesh = chart.configure_mesh();
-        mesh.x_labels(9).y_labels(9).max_light_lines(0).bold_line_style(MESH).axis_style(INK);
-        mesh.label_style(("sans-serif", 14).into_font().color(&INK));
-        mesh.x_label_formatter(&across).y_label_formatter(&up).draw()?;
+    let across = Places { range: 0.0..columns.max(1) as f64 * width, scale: x.scale };
+    let up = Places { range: 0.0..rows.max(1) as f64 * height, scale: y.scale };
+    let drawings = both(|area, frame| {
+        let mut chart = over_axes(area, frame, 24, (&x, &across), (&y, &up))?;
         let rectangle = |(row, from, to, step): (usize, usize, usize, usize)| {
             let low = (from as f64 * width, row as f64 * height);
             let high = (to as f64 * width, (row + 1) as f64 * height);
-            Rectangle::new([low, high], heat.hue[step].filled())
+            Rectangle::new([low, high], Paint::Step(heat.hue, step as u8).number().filled())
         };
         chart.draw_series(runs(heat.cells, &steps).into_iter().map(rectangle))?;
         Ok(())
@@ -94,21 +71,22 @@ pub(super) fn heat(heat: &Heat<'_>, x: Axis, y: Axis) -> Markup {
             (low, high) if low == high => count(low),
             (low, high) => format!("{}–{}", count(low), count(high)),
         };
-    html! {
-        figure {
-            figcaption {
-                (heat.title)
-                @if most > 0 {
-                    @for step in key {
-                        @let RGBColor(red, green, blue) = heat.hue[step];
-                        span.key.step { i style={ "background:rgb(" (red) "," (green) "," (blue) ")" } {} (words(step)) }
-                    }
-                    span.key { (heat.unit) }
-                }
+    let keys = html! {
+        @if most > 0 {
+            @for step in key {
+                @let colour = Paint::Step(heat.hue, step as u8).colour();
+                span.key { i style={ "background:" (colour) } {} (words(step)) }
             }
-            (PreEscaped(svg))
+            span.key { (heat.unit) }
         }
-    }
+    };
+    let densest = heat.cells.iter().max_by_key(|(_, _, number)| *number);
+    let what = densest.map_or("Nothing".to_owned(), |(column, row, number)| {
+        let [time, place] = [(x.words)(*column as f64 * width), (y.words)(*row as f64 * height)];
+        format!("Most in a cell: {} {} at {time}, {place}", count(*number), heat.unit)
+    });
+    let said = description("Heat map", (&x, &across), (&y, &up), &what);
+    figure(heat.title, &said, &keys, &drawings)
 }
 
 #[cfg(test)]

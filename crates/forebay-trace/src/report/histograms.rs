@@ -59,7 +59,7 @@ fn is_of(named: &Named, part: &str) -> bool {
     named.name.contains(part) && (part != "latency of" || !named.name.contains("interarrival"))
 }
 
-fn family(title: &str, all: &[&Named], words: Words) -> Markup {
+fn family(title: &'static str, all: &[&Named], words: Words) -> Markup {
     let filled = |named: &&&Named| named.count > 0;
     let places = all.iter().filter(filled).flat_map(|named| {
         named
@@ -90,7 +90,16 @@ fn family(title: &str, all: &[&Named], words: Words) -> Markup {
     let mut groups: Vec<(&str, Vec<f64>)> =
         groups.filter(|(name, _)| all.len() == 1 || *name != "all").collect();
     groups.sort_by_key(|(name, _)| *name);
-    columns(title, &labels, &groups)
+    columns(title, [across(title), "Share of requests"], &labels, &groups)
+}
+
+/// The quantity of a family: its title without the other words.
+fn across(title: &'static str) -> &'static str {
+    match title.split_once(" in sectors") {
+        Some(_) => "Distance (sectors)",
+        None if title.starts_with("Outstanding") => "Outstanding requests",
+        None => title,
+    }
 }
 
 fn numbers(histograms: &[Named]) -> Markup {
@@ -104,7 +113,7 @@ fn numbers(histograms: &[Named]) -> Markup {
             value(named.max),
         ]
     });
-    table(&["", "count", "min", "mean", "max"], &rows.collect::<Vec<_>>())
+    table(&["histogram", "count", "min", "mean", "max"], &rows.collect::<Vec<_>>())
 }
 
 /// vscsiStats' bounds are sizes, and one byte less than some.

@@ -3,10 +3,10 @@
 use forebay_backends::size::rounded;
 use maud::{Markup, html};
 
-use super::chart::{Axis, Line, Scale, columns, lines};
+use super::chart::{Axis, Hue, Line, Scale, columns, lines};
 use super::figures::{count, moment, number, percent, place, time};
-use super::heat::{self, Heat, heat};
-use super::{capitalised, facts, page, table};
+use super::heat::{Heat, heat};
+use super::{TIME, capitalised, facts, page, table};
 use crate::info::{Cell, Info, Map, Window, alignments};
 
 /// Devices that are shown, those with most requests.
@@ -95,10 +95,10 @@ fn rates(info: &Info) -> Markup {
         line("writes", &|window| window.writes as f64 / seconds),
     ];
     let set = [line("working set", &|window| window.working_set as f64)];
-    let x = || Axis::new(Scale::Moments, moment);
-    let size = Axis::new(Scale::Bytes, |bytes| rounded(bytes as u64).to_string());
+    let x = || Axis::new(TIME, Scale::Moments, moment);
+    let size = Axis::new("Working set", Scale::Bytes, |bytes| rounded(bytes as u64).to_string());
     html! {
-        (lines("Requests per second", x(), Axis::new(Scale::Linear, number), &requests))
+        (lines("Requests per second", x(), Axis::new("Requests per second (1/s)", Scale::Linear, number), &requests))
         (lines(&format!("Working set of windows of {}", time(info.window_ns)), x(), size, &set))
     }
 }
@@ -110,14 +110,14 @@ fn lengths(info: &Info) -> Markup {
     let labels: Vec<String> =
         common.iter().map(|(len, _)| rounded((*len).into()).to_string()).collect();
     let shares = common.iter().map(|(_, count)| *count as f64 / requests).collect();
-    columns("Most common lengths", &labels, &[("all", shares)])
+    columns("Most common lengths", ["Length", "Share of requests"], &labels, &[("all", shares)])
 }
 
 fn reuse(info: &Info) -> Markup {
     let labels: Vec<String> =
         info.reuse.distances.iter().map(|(bytes, _)| format!("≤ {}", rounded(*bytes))).collect();
     let shares = info.reuse.distances.iter().map(|(_, share)| share.max(0.0)).collect();
-    columns("Reuse distances", &labels, &[("uses", shares)])
+    columns("Reuse distances", ["Reuse distance", "Share of uses"], &labels, &[("uses", shares)])
 }
 
 /// The maps of the devices with most requests: reads and writes each for themselves.
@@ -129,18 +129,18 @@ fn maps(info: &Info) -> Markup {
     shown.sort_by_key(|map| map.device);
     html! {
         @for map in &shown {
-            (map_of(map, "Reads", heat::BLUES, |of| of.reads))
-            (map_of(map, "Writes", heat::REDS, |of| of.writes))
+            (map_of(map, "Reads", Hue::Blue, |of| of.reads))
+            (map_of(map, "Writes", Hue::Red, |of| of.writes))
         }
         p.quiet {
-            "Where requests begin (from the bottom: byte 0 of the device) over time; the darker, the more of them begin in a cell."
+            "Where requests begin (from the bottom: byte 0 of the device) over time; the stronger the colour, the more of them begin in a cell."
             @if info.devices.len() > shown.len() { " Other devices are not shown." }
         }
     }
 }
 
 /// Nothing where there are none.
-fn map_of(map: &Map, what: &str, hue: heat::Hue, of: fn(&Cell) -> u64) -> Markup {
+fn map_of(map: &Map, what: &str, hue: Hue, of: fn(&Cell) -> u64) -> Markup {
     let cells: Vec<_> = map.cells.iter().map(|cell| (cell.column, cell.row, of(cell))).collect();
     if cells.iter().all(|(_, _, number)| *number == 0) {
         return html! {};
@@ -155,8 +155,8 @@ fn map_of(map: &Map, what: &str, hue: heat::Hue, of: fn(&Cell) -> u64) -> Markup
         cells: &cells,
         shown: (most(|cell| cell.column), most(|cell| cell.row)),
     };
-    let bytes = Axis::new(Scale::Bytes, |bytes| place(bytes as u64));
-    heat(&of_cells, Axis::new(Scale::Moments, moment), bytes)
+    let bytes = Axis::new("Byte of the device", Scale::Bytes, |bytes| place(bytes as u64));
+    heat(&of_cells, Axis::new(TIME, Scale::Moments, moment), bytes)
 }
 
 fn hottest(info: &Info) -> Markup {

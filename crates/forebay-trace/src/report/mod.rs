@@ -1,4 +1,5 @@
 //! Reports as HTML that needs nothing else: no network, no script; charts are drawn when it is made, and it prints.
+//! The style sheet has a light and a dark theme, and lays a page out for wide and narrow windows and for paper.
 //!
 //! ```text
 //! Run(s), Info, Device(s), Curve(s), Outcome ─► a page of sections ─► tables (maud, which escapes) and charts (`chart`, plotters)
@@ -30,6 +31,8 @@ pub use what_if::what_if;
 const WIDE: usize = 24;
 /// A longer heading may be broken within its words, so that names are.
 const HEADING: usize = 12;
+/// The axis of a chart over time.
+const TIME: &str = "Time since the start";
 const STYLE: &str = include_str!("style.css");
 
 /// A page.
@@ -46,9 +49,8 @@ fn page(title: &str, lead: &Markup, sections: &Markup) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { (title) }
-                (lead)
-                (sections)
+                header { h1 { (title) } (lead) }
+                main { (sections) }
                 footer.quiet { "Made by forebay " (version) "." }
             }
         }
@@ -76,10 +78,26 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
         rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.len() > WIDE))
     };
     html! {
-        div.scroll {
-            table {
-                thead { tr { @for (column, name) in head.iter().enumerate() { th.text[is_text(column)].long[name.len() > HEADING] { (name) } } } }
-                tbody { @for row in rows { tr { @for (column, cell) in row.iter().enumerate() { td.text[is_text(column)] { (cell) } } } } }
+        // Roles, because a narrow window shows each row as a block.
+        table role="table" {
+            thead role="rowgroup" {
+                tr role="row" {
+                    @for (column, name) in head.iter().enumerate() {
+                        th.text[is_text(column)].long[name.len() > HEADING] role="columnheader" scope="col" { (name) }
+                    }
+                }
+            }
+            tbody role="rowgroup" { @for row in rows { (table_row(head, row, &is_text)) } }
+        }
+    }
+}
+
+fn table_row(head: &[&str], row: &[String], is_text: &impl Fn(usize) -> bool) -> Markup {
+    html! {
+        tr role="row" {
+            @for (column, cell) in row.iter().enumerate() {
+                @if column == 0 { th role="rowheader" scope="row" { (cell) } }
+                @else { td.text[is_text(column)] role="cell" data-head=(head[column]) { (cell) } }
             }
         }
     }
@@ -93,7 +111,13 @@ fn capitalised(sentence: &str) -> String {
 /// A table of facts: name, value.
 fn facts(rows: &[(&str, String)]) -> Markup {
     html! {
-        table { tbody { @for (name, value) in rows { tr { td { (name) } td.text { (value) } } } } }
+        table.facts role="table" {
+            tbody role="rowgroup" {
+                @for (name, value) in rows {
+                    tr role="row" { th role="rowheader" scope="row" { (name) } td.text role="cell" { (value) } }
+                }
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ const COLUMNS: usize = 8;
 /// The page of the curves of a trace.
 pub fn mrc(trace: &str, curves: &[Curve]) -> String {
     let lead = html! {
-        p.lead { "Which share of its uses of 4 KiB pieces a cache of each size would miss." }
+        p.lead { "The share of uses of 4 KiB pieces that a cache of each size would miss." }
     };
     let sections = html! {
         h2 { "Miss ratio by cache size" }
@@ -21,7 +21,7 @@ pub fn mrc(trace: &str, curves: &[Curve]) -> String {
         (chart("Read hit ratio", curves, |point| point.read_hit_ratio))
         h2 { "How the curves were found" }
         (about(curves))
-        h2 { "Figures" }
+        h2 { "Miss ratios" }
         @if curves.iter().flat_map(|curve| &curve.points).any(|point| point.bound.is_some()) {
             p.quiet { "±: the exact miss ratio is within this, in 95 of 100 points." }
         }
@@ -34,7 +34,7 @@ fn name(curve: &Curve) -> String {
     format!("{}, {} blocks", curve.policy, rounded(curve.block_size))
 }
 
-fn chart(title: &str, curves: &[Curve], of: fn(&crate::mrc::Point) -> f64) -> Markup {
+fn chart(title: &'static str, curves: &[Curve], of: fn(&crate::mrc::Point) -> f64) -> Markup {
     let line = |curve: &Curve| {
         Line::new(
             name(curve),
@@ -42,9 +42,10 @@ fn chart(title: &str, curves: &[Curve], of: fn(&crate::mrc::Point) -> f64) -> Ma
         )
     };
     let all: Vec<Line> = curves.iter().map(line).collect();
-    let size = Axis::new(Scale::Log2, |bytes| rounded(bytes.round() as u64).to_string());
-    let share =
-        Axis { reaches: Some(1.0), ..Axis::new(Scale::Linear, |share| format!("{share:.1}")) };
+    let size =
+        Axis::new("Cache size", Scale::Log2, |bytes| rounded(bytes.round() as u64).to_string());
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let share = Axis { reaches: Some(1.0), ..Axis::new(title, Scale::Linear, percent) };
     lines(title, size, share, &all)
 }
 
@@ -70,8 +71,14 @@ fn about(curves: &[Curve]) -> Markup {
             grid,
         ]
     });
-    let head =
-        ["", "how", "blocks looked at", "touched", "with the rest of its blocks", "grid offset"];
+    let head = [
+        "curve",
+        "how",
+        "blocks looked at",
+        "touched",
+        "with the rest of its blocks",
+        "grid offset",
+    ];
     table(&head, &rows.collect::<Vec<_>>())
 }
 
@@ -81,11 +88,13 @@ fn figures(curves: &[Curve]) -> Markup {
     let rows = sizes.iter().enumerate().map(|(at, point)| {
         let ratio = |curve: &Curve| {
             curve.points.get(at).map_or("-".to_owned(), |point| match point.bound {
-                None => format!("{:.4}", point.miss_ratio),
-                Some(bound) => format!("{:.3} ±{bound:.3}", point.miss_ratio),
+                None => format!("{:.2} %", point.miss_ratio * 100.0),
+                Some(bound) => {
+                    format!("{:.1} ±{:.1} %", point.miss_ratio * 100.0, bound * 100.0)
+                }
             })
         };
         (rounded(point.cache_size).to_string(), curves.iter().map(ratio).collect())
     });
-    tables("cache", &head, &rows.collect::<Vec<_>>(), COLUMNS)
+    tables("cache size", &head, &rows.collect::<Vec<_>>(), COLUMNS)
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::chart::{Axis, Line, Scale, lines};
 use super::figures::{count, moment, number, percent, time, time_at_axis};
 use super::histograms::families;
-use super::{facts, page, table};
+use super::{TIME, facts, page, table};
 use crate::record::Op;
 use crate::replay::{EndedBy, Latency, Outcome, Pace, Part, Slice};
 use crate::results::Run;
@@ -138,7 +138,8 @@ fn latencies(run: &Run) -> Markup {
     let rows =
         [("reads", &outcome.reads), ("writes", &outcome.writes), ("issued late", &outcome.lag)];
     let rows = rows.into_iter().filter(|(_, of)| of.count > 0).map(|(name, of)| row(name, of));
-    let head = ["", "count", "mean", "least", "median", "90 %", "99 %", "99.9 %", "greatest"];
+    let head =
+        ["latency of", "count", "mean", "least", "median", "90 %", "99 %", "99.9 %", "greatest"];
     html! {
         (table(&head, &rows.collect::<Vec<_>>()))
         @if outcome.lag.count > 0 {
@@ -150,14 +151,15 @@ fn latencies(run: &Run) -> Markup {
 pub(super) fn pace(pace: Pace) -> String {
     match pace {
         Pace::Clock { speed: 1.0 } => "on the trace's clock".to_owned(),
-        Pace::Clock { speed } => format!("on the trace's clock, {speed} times as fast"),
+        Pace::Clock { speed } => format!("on the trace's clock, {} times as fast", number(speed)),
         Pace::Closed { queue_depth } => format!("as fast as possible, {queue_depth} outstanding"),
         Pace::Dependent { speed: Some(1.0) } => {
             "each request after those that had ended before it, and the guest's own time".to_owned()
         }
         Pace::Dependent { speed: Some(speed) } => {
             format!(
-                "each request after those that had ended before it, and the guest's own time divided by {speed}"
+                "each request after those that had ended before it, and the guest's own time divided by {}",
+                number(speed)
             )
         }
         Pace::Dependent { speed: None } => {
@@ -171,7 +173,7 @@ fn about(run: &Run) -> Markup {
     let requests = asked.reads + asked.writes;
     let mut rows = vec![
         ("trace", run.trace.clone()),
-        ("target", run.target.clone()),
+        ("target", run.measured().to_owned()),
         ("begun", run.started.clone()),
         ("issued", pace(run.pace)),
         (
@@ -259,7 +261,12 @@ fn latency_over_time(title: &str, run: &Run, op: Op) -> Markup {
 
 /// Latencies over time.
 pub(super) fn time_chart(title: &str, all: &[Line]) -> Markup {
-    lines(title, Axis::new(Scale::Moments, moment), Axis::new(Scale::Log, time_at_axis), all)
+    lines(
+        title,
+        Axis::new(TIME, Scale::Moments, moment),
+        Axis::new("Latency", Scale::Log, time_at_axis),
+        all,
+    )
 }
 
 pub(super) fn rate(run: &Run, of: impl Fn(&Slice) -> u64, name: impl Into<String>) -> Line {
@@ -287,8 +294,9 @@ fn requests_over_time(run: &Run) -> Markup {
     }
 }
 
-pub(super) fn rate_chart(title: &str, all: &[Line]) -> Markup {
-    lines(title, Axis::new(Scale::Moments, moment), Axis::new(Scale::Linear, number), all)
+pub(super) fn rate_chart(title: &'static str, all: &[Line]) -> Markup {
+    let rate = Axis::new(title, Scale::Linear, number);
+    lines(title, Axis::new(TIME, Scale::Moments, moment), rate, all)
 }
 
 /// Distributions over latency.
@@ -299,9 +307,9 @@ pub(super) fn cdf(title: &str, curves: &[(String, &[(u64, f64)])]) -> Markup {
     let all: Vec<Line> = curves.iter().map(line).collect();
     let share = Axis {
         reaches: Some(1.0),
-        ..Axis::new(Scale::Linear, |share| format!("{:.0} %", share * 100.0))
+        ..Axis::new("Share of requests", Scale::Linear, |share| format!("{:.0} %", share * 100.0))
     };
-    lines(title, Axis::new(Scale::Log, time_at_axis), share, &all)
+    lines(title, Axis::new("Latency", Scale::Log, time_at_axis), share, &all)
 }
 
 /// Latency over the share that took less, finer towards all.
@@ -315,11 +323,16 @@ pub(super) fn tail(title: &str, curves: &[(String, &[(u64, f64)])]) -> Markup {
         )
     };
     let all: Vec<Line> = curves.iter().map(line).collect();
-    let words = |at: f64| match at.fract() == 0.0 {
-        true => format!("{:.*} %", (at as usize).saturating_sub(2), 100.0 - 10f64.powf(2.0 - at)),
-        false => String::new(),
+    let words = |at: f64| {
+        let digits = (at.ceil() as usize).saturating_sub(2);
+        format!("{:.digits$} %", 100.0 - 10f64.powf(2.0 - at))
     };
-    lines(title, Axis::new(Scale::Linear, words), Axis::new(Scale::Log, time_at_axis), &all)
+    lines(
+        title,
+        Axis::new("Percentile", Scale::Nines, words),
+        Axis::new("Latency", Scale::Log, time_at_axis),
+        &all,
+    )
 }
 
 pub(super) fn method() -> Markup {

@@ -29,7 +29,7 @@ fn check(page: &str, expect: &[&str]) {
         assert!(page.contains(part), "{part} is not in {page}");
     }
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
-    for not in ["<script", "src=", "href=", "@import", "url(", "NaN", ">inf<"] {
+    for not in ["<script", "src=", "href=", "@import", "url(", "NaN", ">inf<", "=\"#"] {
         assert!(!page.contains(not), "{not} is in {page}");
     }
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
@@ -137,9 +137,9 @@ fn a_comparison_says_in_words_what_differs() {
     let runs = [run("before", 5000), run("with cache", 1000), run("again", 5000)];
     let page = comparison(&runs);
     let expect = [
-        "with cache instead of before",
-        "read latency, mean: 5.00 times shorter (95 % interval: ",
-        "write latency, mean: no difference that stands out from chance",
+        "with cache vs. before",
+        "read latency, mean: 5.0 × shorter (",
+        "write latency, mean: no significant difference",
         "circular block bootstrap",
         "the same slices are drawn",
     ];
@@ -210,8 +210,65 @@ fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
             "--flash POOL:",
         ],
     );
-    assert_eq!(page.matches("<svg").count(), 2);
-    assert_eq!(page.matches(r#"<circle"#).count(), 2, "the advised cache");
+    assert_eq!(page.matches("<figure>").count(), 2);
+    // In each chart for wide windows with its label, in each for narrow ones, and in the keys.
+    assert_eq!(page.matches("<circle").count(), 2 * (2 + 1 + 1), "the advised cache");
     let two = advice(&[told, DiskAdvice { notes: &[], ..told }]);
     check(&two, &["2 disks share", "Advice for a&lt;b, a&lt;b"]);
+}
+
+/// The colours of a theme by name: the first one is light, the second one dark.
+fn theme(n: usize) -> std::collections::HashMap<&'static str, [u8; 3]> {
+    let block = STYLE.split(":root {").nth(n + 1).and_then(|rest| rest.split('}').next()).unwrap();
+    let colour = |text: &'static str| {
+        let (name, value) = text.trim().strip_prefix("--")?.split_once(": #")?;
+        let value = match value.len() {
+            3 => value.chars().flat_map(|digit| [digit, digit]).collect(),
+            _ => value.to_owned(),
+        };
+        let [_, red, green, blue] = u32::from_str_radix(&value, 16).unwrap().to_be_bytes();
+        Some((name, [red, green, blue]))
+    };
+    block.split(';').filter_map(colour).collect()
+}
+
+/// WCAG 2.2: the contrast of two colours.
+fn contrast(one: [u8; 3], other: [u8; 3]) -> f64 {
+    let luminance = |colour: [u8; 3]| {
+        let [red, green, blue] = colour.map(|part| match f64::from(part) / 255.0 {
+            part if part <= 0.04045 => part / 12.92,
+            part => ((part + 0.055) / 1.055).powf(2.4),
+        });
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    };
+    let (one, other) = (luminance(one) + 0.05, luminance(other) + 0.05);
+    one.max(other) / one.min(other)
+}
+
+#[test]
+fn text_and_lines_stand_out_in_both_themes() {
+    assert!((contrast([0; 3], [255; 3]) - 21.0).abs() < 1e-9);
+    let themes = [theme(0), theme(1)];
+    let names: std::collections::BTreeSet<&str> = themes[0].keys().copied().collect();
+    assert_eq!(names, themes[1].keys().copied().collect(), "each theme has all colours");
+    for theme in themes {
+        let check = |name: &str, on: &str, least: f64| {
+            let found = contrast(theme[name], theme[on]);
+            assert!(found >= least, "{name} on {on}: {found:.2}, in {theme:?}");
+        };
+        // WCAG AA: 4.5 for text, 3 for graphics.
+        for text in ["text", "quiet", "ink"] {
+            check(text, "page", 4.5);
+        }
+        check("text", "warn", 4.5);
+        check("warn-rule", "page", 3.0);
+        (0..7).for_each(|n| check(&format!("line-{n}"), "page", 3.0));
+        for hue in ["blue", "red"] {
+            // A step of a map is stronger than the one before it.
+            let steps =
+                (0..5).map(|n| contrast(theme[format!("{hue}-{n}").as_str()], theme["page"]));
+            let steps: Vec<f64> = steps.collect();
+            assert!(steps.windows(2).all(|two| two[1] > 1.3 * two[0]), "{hue}: {steps:?}");
+        }
+    }
 }

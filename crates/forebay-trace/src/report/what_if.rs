@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::chart::{Axis, Line, Scale, lines};
 use super::figures::{count, moment, percent, time, time_at_axis};
-use super::{facts, page, table};
+use super::{TIME, facts, page, table};
 use crate::what_if::{Outcome, Slice};
 
 /// The page of what a configuration would have done to a trace.
@@ -60,7 +60,7 @@ fn latencies(outcome: &Outcome) -> Markup {
     .filter(|(_, of)| of.count > 0)
     .map(row)
     .collect();
-    table(&["", "requests", "mean", "p50", "p99", "longest"], &rows)
+    table(&["latency of", "requests", "mean", "p50", "p99", "longest"], &rows)
 }
 
 /// A line without and one with Forebay, over those slices that have any.
@@ -77,7 +77,12 @@ fn over_time(
         Line::new(name.to_owned(), points)
     };
     let both = [line("without Forebay", before), line("with Forebay", after)];
-    lines(title, Axis::new(Scale::Moments, moment), Axis::new(Scale::Log, time_at_axis), &both)
+    lines(
+        title,
+        Axis::new(TIME, Scale::Moments, moment),
+        Axis::new("Mean latency", Scale::Log, time_at_axis),
+        &both,
+    )
 }
 
 fn hits_over_time(slices: &[Slice]) -> Markup {
@@ -86,16 +91,20 @@ fn hits_over_time(slices: &[Slice]) -> Markup {
         (slice.start_ns as f64, (slice.answered > 0).then_some(share))
     });
     let line = Line::new("reads answered from the cache".to_owned(), points);
-    let share = Axis { reaches: Some(100.0), ..Axis::new(Scale::Linear, |p| format!("{p:.0} %")) };
-    lines("Hit ratio", Axis::new(Scale::Moments, moment), share, &[line])
+    let share = Axis {
+        reaches: Some(100.0),
+        ..Axis::new("Hit ratio", Scale::Linear, |p| format!("{p:.0} %"))
+    };
+    lines("Hit ratio", Axis::new(TIME, Scale::Moments, moment), share, &[line])
 }
 
 fn dirty_over_time(slices: &[Slice]) -> Markup {
     let points =
         slices.iter().map(|slice| (slice.start_ns as f64, Some(slice.dirty_bytes_max as f64)));
     let line = Line::new("dirty at most".to_owned(), points);
-    let bytes = Axis::new(Scale::Bytes, |bytes| rounded(bytes.round() as u64).to_string());
-    lines("Dirty bytes in the write log", Axis::new(Scale::Moments, moment), bytes, &[line])
+    let bytes =
+        Axis::new("Dirty bytes", Scale::Bytes, |bytes| rounded(bytes.round() as u64).to_string());
+    lines("Dirty bytes in the write log", Axis::new(TIME, Scale::Moments, moment), bytes, &[line])
 }
 
 fn hits(outcome: &Outcome) -> Markup {
@@ -121,7 +130,10 @@ fn storage(outcome: &Outcome) -> Markup {
         row("reads", [before.reads, after.reads], [before.read_bytes, after.read_bytes]),
         row("writes", [before.writes, after.writes], [before.write_bytes, after.write_bytes]),
     ];
-    table(&["", "I/Os without Forebay", "with it", "bytes without Forebay", "with it"], &rows)
+    table(
+        &["I/O", "I/Os without Forebay", "I/Os with it", "bytes without Forebay", "bytes with it"],
+        &rows,
+    )
 }
 
 fn log(outcome: &Outcome) -> Markup {

@@ -102,7 +102,7 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
     let mut runs = Vec::new();
     make_image(&image, work.disk_bytes)?;
     Served::during(spec(folder.path(), "pass-through")?, folder.path(), |served| {
-        runs.push(replay(served, "without cache", &work)?);
+        runs.push(replay(served, "no cache", &work)?);
         Ok(())
     })?;
     Served::during(spec(folder.path(), "write-back")?, folder.path(), |served| {
@@ -241,10 +241,12 @@ fn measure(
         overwrite: true,
         ..replay::Settings::default()
     };
+    let configuration = format!("{}, in front of a modelled SAN", served.configuration);
     let job = Job {
         name,
         trace: &work.trace,
         target: &served.uri,
+        configuration: Some(&configuration),
         asked: Asked::from(&summary),
         passes: 1,
         settings,

@@ -30,6 +30,8 @@ pub(super) struct Served {
     control: PathBuf,
     disk: DiskHandle,
     pub uri: Uri,
+    /// How it is cached, in words.
+    pub configuration: String,
     stop: tokio::sync::oneshot::Sender<()>,
     thread: JoinHandle<Result<()>>,
 }
@@ -50,7 +52,7 @@ impl Served {
     }
 
     fn start(mut spec: DaemonSpec, folder: &Path) -> Result<Served> {
-        let name = spec.disks[0].name.clone();
+        let (name, configuration) = (spec.disks[0].name.clone(), spec.disks[0].in_words());
         let socket = folder.join("nbd.sock");
         let uri = Uri::Nbd(NbdUri::at_socket(&name.0, &socket));
         spec.listeners = vec![ListenerSpec {
@@ -79,7 +81,7 @@ impl Served {
             })
         })?;
         let disk = starts.recv().context("the daemon ended as it started")??;
-        Ok(Served { name, control, disk, uri, stop, thread })
+        Ok(Served { name, control, disk, uri, configuration, stop, thread })
     }
 
     /// A replay, with what the cache did for it. In the end everything is on primary storage, so that the next replay

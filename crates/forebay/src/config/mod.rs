@@ -12,6 +12,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_backends::size::rounded;
 use forebay_core::config::{self as core, BackendTraits, Config, WriteLogConfig};
 use forebay_core::ids::Nanos;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
@@ -394,6 +395,21 @@ impl DiskSpec {
         let log = self.write_log.as_ref().map_or(0, |log| log.bytes);
         let cache = self.flash.as_ref().map_or(0, |flash| flash.bytes.saturating_sub(log));
         if cache < self.block_size { 0 } else { cache }
+    }
+
+    /// How it is cached, for a report: `write-back, RAM 1 GiB, 8 KiB blocks, policy auto`.
+    pub fn in_words(&self) -> String {
+        if !self.mode.0.caches() {
+            return format!("{}, no cache", self.mode);
+        }
+        let mut words = format!("{}, RAM {}", self.mode, rounded(self.ram_bytes));
+        if let Some(flash) = &self.flash {
+            words += &format!(", flash {}", rounded(flash.bytes));
+        }
+        if let Some(log) = &self.write_log {
+            words += &format!(" with a write log of {}", rounded(log.bytes));
+        }
+        words + &format!(", {} blocks, policy {}", rounded(self.block_size), self.policy)
     }
 
     /// True when its mode wants a cache and it has room for none. Of `write-only` a write log is all that is wanted.

@@ -68,12 +68,15 @@ fn the_demonstration_shows_three_runs_and_cleans_up() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    for words in ["pgbench", "without cache", "cold cache", "warm cache", "What to try next"] {
+    for words in ["pgbench", "no cache", "cold cache", "warm cache", "What to try next"] {
         assert!(text.contains(words), "{text}");
     }
     let results: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let [unhelped, cold, warm] = [0, 1, 2].map(|run| &results["runs"][run]);
     assert_eq!(unhelped["cache"]["read_hits"], 0);
+    let expect = "write-back, RAM 256 MiB, flash 512 MiB with a write log of 128 MiB, 8 KiB blocks, policy auto, in front of a modelled SAN";
+    assert_eq!(warm["configuration"], expect);
+    assert_eq!(unhelped["configuration"], "pass-through, no cache, in front of a modelled SAN");
     let hits = |run: &serde_json::Value| run["cache"]["read_hits"].as_u64().unwrap();
     assert!(hits(warm) < warm["cache"]["reads"].as_u64().unwrap(), "these were not read before");
     assert!(hits(warm) >= hits(cold), "{text}");

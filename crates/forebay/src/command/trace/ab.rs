@@ -35,9 +35,10 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let passes = args.how.passes;
     let trace = input.name();
     let job = Job {
-        name: "without cache",
+        name: "no cache",
         trace: &trace,
         target: &args.backend,
+        configuration: None,
         asked: Asked { summary: &asked, touched: touched.as_ref() },
         passes,
         settings: Settings { overwrite: args.overwrite, ..settings(&args.how) },
@@ -48,11 +49,14 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     if runs[0].outcome.ended_by != EndedBy::Interrupt {
         Served::during(spec, folder.path(), |served| {
             served.drop_cache()?;
+            let cached = format!("{}, in front of {}", served.configuration, args.backend);
             // What is there now is of the first replay.
             let settings = Settings { overwrite: true, prefill: false, ..job.settings };
             for name in ["cold cache", "warm cache"] {
                 let asked = Asked::from(&asked);
-                let job = Job { name, target: &served.uri, settings, asked, ..job };
+                let configuration = Some(cached.as_str());
+                let job =
+                    Job { name, target: &served.uri, configuration, settings, asked, ..job };
                 runs.push(served.measure(&job, records())?);
             }
             runs[2].warnings.push(SAME_AGAIN.to_owned());

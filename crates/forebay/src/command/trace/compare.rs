@@ -67,7 +67,7 @@ pub(super) fn describe(runs: &[Run]) -> String {
     }
     let mut text = table.text(2);
     for run in &runs[1..] {
-        text += &format!("\n{} instead of {}:\n", run.name, runs[0].name);
+        text += &format!("\n{} vs. {} (in brackets: 95 % interval):\n", run.name, runs[0].name);
         for words in compare::words(&differences(&runs[0], run)) {
             text += &format!("  {words}\n");
         }

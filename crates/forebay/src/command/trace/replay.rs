@@ -53,6 +53,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
         name: args.name.as_deref().unwrap_or(&target),
         trace: &input.name(),
         target: &args.target,
+        configuration: None,
         asked: Asked { summary: &asked, touched: touched.as_ref() },
         passes,
         settings,
@@ -162,6 +163,8 @@ pub(in crate::command) struct Job<'a> {
     /// What its trace is called.
     pub trace: &'a str,
     pub target: &'a Uri,
+    /// The disk behind the target in words, where it is one of this process.
+    pub configuration: Option<&'a str>,
     /// Of one pass.
     pub asked: Asked<'a>,
     pub passes: u32,
@@ -224,6 +227,7 @@ impl Job<'_> {
             name: self.name.to_owned(),
             trace: self.trace.to_owned(),
             target: self.target.to_string(),
+            configuration: self.configuration.map(str::to_owned),
             started,
             pace: self.settings.pace,
             passes: self.passes,
@@ -320,7 +324,7 @@ fn describe(run: &Run) -> String {
     let mut text = format!(
         "{} on {}: {} in {}, {:.0} I/Os per second\n{}",
         run.trace,
-        run.target,
+        run.measured(),
         rounded(outcome.read_bytes + outcome.written_bytes),
         time(outcome.elapsed_ns),
         outcome.iops,
@@ -387,6 +391,7 @@ mod tests {
                 name: "a",
                 trace: "t",
                 target: &target,
+                configuration: None,
                 asked: Asked::from(&asked),
                 passes,
                 settings,
