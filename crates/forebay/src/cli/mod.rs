@@ -298,7 +298,7 @@ Names of disks, paths and addresses are in it: look into it before you give it a
 
 Examples:
   forebay support-bundle
-  forebay support-bundle --config /etc/forebay/forebay.toml --output /tmp/forebay.tar.gz")]
+  forebay support-bundle --config /etc/db.toml --output /tmp/db.tar.gz")]
 pub struct BundleArgs {
     /// The file to write [default: forebay-support-TIME.tar.gz]
     #[arg(long, value_name = "FILE")]
