@@ -101,7 +101,7 @@ class Browser:
             f.write(base64.b64decode(printed["data"]))
 
     def overflow(self):
-        """Pixels by which the page or a part of it is too wide, and which part is widest."""
+        """Pixels by which the page, a part of it or a part of a chart is too wide, and which part is widest."""
         return self.run("""(() => {
           const wide = document.documentElement.clientWidth;
           let most = document.documentElement.scrollWidth - wide, what = "the page";
@@ -109,7 +109,9 @@ class Browser:
             const box = one.getBoundingClientRect();
             if (!box.width || one.closest("thead") && getComputedStyle(one.closest("thead")).position == "absolute") continue;
             const inside = one.clientWidth && one.scrollWidth > one.clientWidth + 1 ? box.left + one.scrollWidth : 0;
-            const over = Math.max(box.right, inside) - wide;
+            const drawing = one.ownerSVGElement?.getBoundingClientRect();
+            const cut = drawing ? Math.max(box.right - drawing.right, drawing.left - box.left) : 0;
+            const over = Math.max(Math.max(box.right, inside) - wide, cut);
             if (over > most) { most = over; what = one.tagName + " " + one.textContent.slice(0, 60); }
           }
           return [Math.round(most), what];

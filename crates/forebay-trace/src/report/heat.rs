@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use plotters::prelude::*;
 
-use super::chart::{Axis, Hue, Paint, Places, both, description, figure, over_axes};
+use super::chart::{Axis, Hue, MARGIN, Paint, Places, both, description, figure, over_axes};
 use super::figures::count;
 
 const STEPS: usize = 5;
@@ -54,7 +54,7 @@ pub(super) fn heat(heat: &Heat<'_>, x: Axis, y: Axis) -> Markup {
     let across = Places { range: 0.0..columns.max(1) as f64 * width, scale: x.scale };
     let up = Places { range: 0.0..rows.max(1) as f64 * height, scale: y.scale };
     let drawings = both(|area, frame| {
-        let mut chart = over_axes(area, frame, 24, (&x, &across), (&y, &up))?;
+        let mut chart = over_axes(area, frame, MARGIN, (&x, &across), (&y, &up))?;
         let rectangle = |(row, from, to, step): (usize, usize, usize, usize)| {
             let low = (from as f64 * width, row as f64 * height);
             let high = (to as f64 * width, (row + 1) as f64 * height);

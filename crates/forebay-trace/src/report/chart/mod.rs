@@ -22,6 +22,10 @@ const LETTER: u32 = 7;
 const LINE: i32 = 15;
 /// plotters divides sizes by 1.24: this is 12 pixels.
 const FONT: (&str, i32) = ("sans-serif", 15);
+/// Pixels at the right, for half of the last figure.
+pub(super) const MARGIN: u32 = 26;
+/// Most labels below columns: of more, some are left out.
+const LABELS: usize = 26;
 /// Markers on a line.
 const MARKERS: u8 = 6;
 /// Size of charts that stand side by side.
@@ -125,7 +129,7 @@ pub(super) fn lines(title: &str, x: Axis, y: Axis, lines: &[Line]) -> Markup {
     let key = |line: &Line| if line.is_mark { key_of_mark as Key } else { key_of_line };
     let keys = keys(lines.iter().map(|line| (line.name.as_str(), key(line))));
     let drawings = [WIDE, NARROW].map(|frame| {
-        let margin = if frame.has_labels { margin_of(&names) } else { 14 };
+        let margin = if frame.has_labels { margin_of(&names) } else { MARGIN };
         drawn(frame, |area| {
             let mut chart = over_axes(area, frame, margin, (&x, &across), (&y, &up))?;
             let mut ends = Vec::new();
@@ -156,7 +160,7 @@ pub(super) fn lines(title: &str, x: Axis, y: Axis, lines: &[Line]) -> Markup {
 fn margin_of(names: &[&str]) -> u32 {
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(LABEL);
     match names.len() {
-        0 | 1 => 24,
+        0 | 1 => MARGIN,
         _ => 30 + LETTER * longest as u32,
     }
 }
@@ -261,7 +265,8 @@ pub(super) fn columns(
         }
         let style = text().transform(FontTransform::Rotate270);
         let style = style.pos(Pos::new(HPos::Right, VPos::Center));
-        chart.draw_series(labels.iter().enumerate().map(|(at, label)| {
+        let shown = labels.iter().enumerate().step_by(labels.len().div_ceil(LABELS).max(1));
+        chart.draw_series(shown.map(|(at, label)| {
             EmptyElement::at((at as f64 + 0.5, 0.0))
                 + Text::new(label.clone(), (0, 8), style.clone())
         }))?;
@@ -316,7 +321,7 @@ fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> String {
 pub(super) fn figure(title: &str, said: &str, keys: &Markup, drawings: &[Markup]) -> Markup {
     html! {
         figure {
-            figcaption { (title) (keys) }
+            figcaption { span.title { (title) } (keys) }
             div role="img" aria-label={ (title) ". " (said) } { @for drawing in drawings { (drawing) } }
         }
     }
