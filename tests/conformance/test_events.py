@@ -68,12 +68,12 @@ def who_follows_events_sees_those_of_the_next_run(bed):
     follower = bed.spawn([bed.program, "events", "--follow", "--json", "--control", bed.path("serve.control")],
                          stdout=subprocess.PIPE, text=True)
     server.process.send_signal(signal.SIGHUP)
-    assert "SIGHUP" in json.loads(follower.stdout.readline())["text"]
+    assert "reload" in json.loads(follower.stdout.readline())["text"]
     server.stop()
     server.start()
     server.process.send_signal(signal.SIGHUP)
     seen = []
-    while "SIGHUP" not in (seen[-1]["text"] if seen else ""):
+    while "reload" not in (seen[-1]["text"] if seen else ""):
         seen.append(json.loads(follower.stdout.readline()))
     numbers = [event["number"] for event in seen]
     assert numbers == list(range(2, 2 + len(numbers))), "each of them, once"
@@ -97,7 +97,7 @@ def the_journal_gets_severities_and_no_dates(bed):
     out = open(path, "a")
     found = os.fstat(out.fileno())
     with open(bed.path("forebay.toml"), "w") as f:
-        f.write('state-dir = "%s"\n' % bed.path("state") + config(bed))
+        f.write('state-dir = "%s"\nhttp = "off"\n' % bed.path("state") + config(bed))
     environment = dict(os.environ, JOURNAL_STREAM="%d:%d" % (found.st_dev, found.st_ino))
     command = [bed.program, "serve", "--config", bed.path("forebay.toml")]
     process = bed.spawn(command, stdout=subprocess.DEVNULL, stderr=out, env=environment)
@@ -106,7 +106,7 @@ def the_journal_gets_severities_and_no_dates(bed):
     with open(bed.path("forebay.toml"), "a") as f:
         f.write("colour = 3\n")
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: "\n<3>SIGHUP: nothing changes" in "\n" + said(), "an error")
+    eventually(lambda: "\n<3>reload: nothing changes" in "\n" + said(), "an error")
     process.terminate()
     assert process.wait(60) == 0
     assert "\n<6>SIGTERM: finishing" in said(), said()

@@ -324,7 +324,7 @@ say reactor "$(journalctl -u forebay --no-pager | grep -o 'on io_uring' | tail -
 say limits "$(show LimitMEMLOCK)"
 systemctl reload forebay
 say reload "$?"
-await 'forebay events | grep -q "SIGHUP: .* says what was read at the start"'
+await 'forebay events | grep -q "reload: .* says what is in force"'
 
 systemctl kill -s KILL forebay
 await '[ "$(show NRestarts)" = 1 ] && [ "$(show ActiveState)" = active ]'

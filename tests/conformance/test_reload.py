@@ -22,7 +22,7 @@ class Served:
 
     def write(self, *disks, more="", reactor="auto"):
         with open(self.bed.path("forebay.toml"), "w") as f:
-            f.write('state-dir = "%s"\n' % self.bed.path("state") + self.text(disks, more, reactor))
+            f.write('state-dir = "%s"\nhttp = "off"\n' % self.bed.path("state") + self.text(disks, more, reactor))
 
     def reload(self, *options, code=0):
         """What changed, by disk: its kind, and why not."""

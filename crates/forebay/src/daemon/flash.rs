@@ -118,9 +118,9 @@ impl Flash {
 
     /// Ends all owners, when nobody asks them for anything any more.
     pub(super) fn end(&self) {
-        for open in std::mem::take(&mut *lock(&self.pools)).into_values() {
-            open.owner.join();
-        }
+        // Who ends without a word needs the lock while one of them hangs.
+        let pools = std::mem::take(&mut *lock(&self.pools));
+        pools.into_values().for_each(|open| open.owner.join());
     }
 }
 
