@@ -258,6 +258,8 @@ fn measure(
 /// One disk behind the modelled SAN, with what it needs in `folder`.
 fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
     let name = Name("demo".to_owned());
+    // The events of the one before may still be written.
+    let state = folder.join(format!("state-{mode}"));
     let mode: Mode = mode.parse()?;
     let flash = Flash { path: folder.join("flash"), bytes: FLASH_BYTES };
     let options = DiskOptions {
@@ -276,7 +278,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         shards: 1,
         reactor: ReactorChoice(None),
         control: None,
-        state_dir: Some(folder.join("state")),
+        state_dir: Some(state),
         file: None,
         http: None,
     })
