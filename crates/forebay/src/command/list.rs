@@ -7,8 +7,10 @@ use std::path::Path;
 use anyhow::Result;
 use forebay_backends::size::rounded;
 
-use forebay_core::stats::LogState;
+use forebay_core::config::Mode;
+use forebay_core::stats::{LogState, LogStatistics};
 use forebay_host::folders::option_for;
+use serde::de::DeserializeOwned;
 
 use super::client;
 use crate::cli::disk::ListArgs;
@@ -31,28 +33,10 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
         match heard {
             Ok(daemon) => {
                 behind += &not_running(&daemon, &control, common.json)?;
-                // One that starts has none yet, and answers nothing else.
-                let all = match daemon.disks.is_empty() {
-                    true => AllStats::default(),
-                    false => client::ask(&control, "/v1/stats").await?,
+                out += &match common.json {
+                    true => for_programs(&daemon, &control).await?,
+                    false => for_people(&daemon, &control).await?,
                 };
-                let stats: BTreeMap<_, _> = all.disks.iter().map(|it| (&it.name, it)).collect();
-                for info in &daemon.disks {
-                    let is_silent = all.silent.contains(&info.name);
-                    let known = stats.get(&info.name).copied();
-                    if known.is_none() && !is_silent {
-                        continue; // It has ended meanwhile.
-                    }
-                    let _ = match (common.json, known) {
-                        (true, known) => {
-                            writeln!(out, "{}", listed_for_programs(info, known, is_silent)?)
-                        }
-                        (false, Some(stats)) if !is_silent => {
-                            writeln!(out, "{}", listed(info, stats))
-                        }
-                        (false, _) => writeln!(out, "{}  NO ANSWER  its shard hangs", info.name),
-                    };
-                }
             }
             Err(error) if common.control.is_some() => return Err(error),
             Err(error) if common.json => eprintln!("forebay: {error:#}"),
@@ -65,6 +49,58 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
         (listed, false) if listed.is_empty() => Ok("no disk is configured\n".to_owned()),
         (listed, _) => Ok(listed),
     }
+}
+
+/// A line for each disk that is served.
+async fn for_people(daemon: &DaemonInfo, control: &Path) -> Result<String> {
+    let all = ask::<DiskStats>(daemon, control).await?;
+    let stats: BTreeMap<_, _> = all.disks.iter().map(|it| (&it.name, it)).collect();
+    let mut out = String::new();
+    for info in &daemon.disks {
+        let is_silent = all.silent.contains(&info.name);
+        let _ = match stats.get(&info.name) {
+            Some(stats) if !is_silent => writeln!(out, "{}", listed(info, stats)),
+            _ if is_silent => writeln!(out, "{}  NO ANSWER  its shard hangs", info.name),
+            // It has ended meanwhile.
+            _ => Ok(()),
+        };
+    }
+    Ok(out)
+}
+
+/// The same as JSON.
+async fn for_programs(daemon: &DaemonInfo, control: &Path) -> Result<String> {
+    let all = ask::<Brief>(daemon, control).await?;
+    let stats: BTreeMap<_, _> = all.disks.iter().map(|it| (&it.name, it)).collect();
+    let mut out = String::new();
+    for info in &daemon.disks {
+        let (is_silent, known) = (all.silent.contains(&info.name), stats.get(&info.name));
+        if is_silent || known.is_some() {
+            let shown = listed_for_programs(info, known.copied(), is_silent)?;
+            let _ = writeln!(out, "{shown}");
+        }
+    }
+    Ok(out)
+}
+
+/// What the disks of a daemon say. One that starts has none yet, and answers nothing else.
+async fn ask<T: DeserializeOwned>(daemon: &DaemonInfo, control: &Path) -> Result<AllStats<T>> {
+    match daemon.disks.is_empty() {
+        true => Ok(AllStats::default()),
+        false => client::ask(control, "/v1/stats").await,
+    }
+}
+
+/// What is listed for programs of the statistics of a disk. To read all of them takes several times as long.
+#[derive(Debug, serde::Deserialize)]
+struct Brief {
+    name: String,
+    primary_storage: PrimaryState,
+    #[serde(default)]
+    is_detaching: bool,
+    mode: Mode,
+    mode_actual: Mode,
+    log: Option<LogStatistics>,
 }
 
 /// The disks of a daemon that clients do not find.
@@ -125,16 +161,16 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
 /// What was configured, with the mode that is asked for now and the actual one, state and dirty bytes, as far as the disk told.
 fn listed_for_programs(
     info: &DiskInfo,
-    stats: Option<&DiskStats>,
+    stats: Option<&Brief>,
     is_silent: bool,
 ) -> Result<serde_json::Value> {
     let mut shown = serde_json::to_value(info)?;
     shown["is_silent"] = is_silent.into();
     let Some(stats) = stats else { return Ok(shown) };
-    let log = stats.engine.log.as_ref();
-    shown["mode"] = serde_json::to_value(stats.engine.mode)?;
+    let log = stats.log.as_ref();
+    shown["mode"] = serde_json::to_value(stats.mode)?;
     shown["is_detaching"] = stats.is_detaching.into();
-    shown["mode_actual"] = serde_json::to_value(stats.engine.mode_actual)?;
+    shown["mode_actual"] = serde_json::to_value(stats.mode_actual)?;
     shown["primary_storage"] = serde_json::to_value(stats.primary_storage)?;
     shown["log_state"] = serde_json::to_value(log.map(|log| log.state))?;
     shown["dirty_bytes"] = log.map_or(0, |log| log.dirty_bytes).into();

@@ -272,15 +272,21 @@ impl From<DiskStatus> for DiskStats {
     }
 }
 
-/// Every disk of a daemon, as it is now.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AllStats {
+/// Every disk of a daemon, as it is now: as much of each as its reader wants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AllStats<T = DiskStats> {
     /// The disks that are served, as each answered last.
-    pub disks: Vec<DiskStats>,
+    pub disks: Vec<T>,
     /// Names of those that did not answer in time.
     pub silent: Vec<String>,
     /// The disks that are configured and not served.
     pub refused: Vec<RefusedDisk>,
+}
+
+impl<T> Default for AllStats<T> {
+    fn default() -> AllStats<T> {
+        AllStats { disks: Vec::new(), silent: Vec::new(), refused: Vec::new() }
+    }
 }
 
 /// What `resize` did, in bytes.

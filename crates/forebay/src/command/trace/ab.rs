@@ -55,8 +55,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
             for name in ["cold cache", "warm cache"] {
                 let asked = Asked::from(&asked);
                 let configuration = Some(cached.as_str());
-                let job =
-                    Job { name, target: &served.uri, configuration, settings, asked, ..job };
+                let job = Job { name, target: &served.uri, configuration, settings, asked, ..job };
                 runs.push(served.measure(&job, records())?);
             }
             runs[2].warnings.push(SAME_AGAIN.to_owned());
