@@ -119,7 +119,7 @@ async fn take_over(
             }
             Difference::AtNextStart(disk, _) => {
                 let disk = disk.as_ref().map(|disk| disk.0.as_str());
-                state.report(disk, Severity::Warning, &format!("reload: {difference}"));
+                state.report(disk, Severity::Warning, &difference.to_string());
                 Ok(())
             }
             Difference::Added(_) | Difference::Removed(_) | Difference::Listeners => Ok(()),

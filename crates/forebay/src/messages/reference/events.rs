@@ -191,7 +191,7 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "reload: … was read again", "Nothing."),
             (
                 Warning,
-                "reload: what the file says of … is in force after a restart",
+                "what the file says of … is in force after a restart",
                 "Restart when it suits.",
             ),
             (
