@@ -163,6 +163,11 @@ impl Device {
         self.tell_changed(self.units.len() - 1);
     }
 
+    /// True when a unit has this number, or had it and its disk has ended.
+    pub fn has(&self, lun: Lun) -> bool {
+        self.units.iter().any(|unit| unit.lun == lun)
+    }
+
     /// Shows the units whose disks are served, and no others.
     pub fn show_served(&mut self, is_served: impl Fn(DiskId) -> bool) {
         for unit in 0..self.units.len() {

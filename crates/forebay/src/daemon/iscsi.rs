@@ -155,7 +155,7 @@ impl Portals {
     /// Adds a disk to its target, which begins with its first one.
     fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<Arc<Behind>> {
         if let Some(behind) = self.bound().targets.get(&spec.target.0) {
-            behind.add(spec, number, disk);
+            behind.add(spec, number, disk)?;
             return Ok(behind.clone());
         }
         let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
@@ -257,16 +257,28 @@ fn logical(export: scsi::Export, kept: Option<Kept>) -> LogicalUnit {
 
 impl Behind {
     /// Another disk of the same shard, unless it is there.
-    fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) {
+    ///
+    /// # Errors
+    /// Its number was that of a disk that has ended: sessions know that unit.
+    fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<()> {
         if self.handles().iter().any(|known| known.is(&disk.handle)) {
-            return;
+            return Ok(());
         }
         let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
-        self.device.lock().unwrap_or_else(PoisonError::into_inner).add(unit);
+        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        anyhow::ensure!(
+            !device.has(unit.lun),
+            "logical unit {number} of target {} was a disk that has ended: initiators find the new one after a restart, or \
+             under a number that was not used yet",
+            spec.target
+        );
+        device.add(unit);
+        drop(device);
         let mut handles = self.handles();
         // Sessions have to know that they use it before it may end; some disk of theirs is served.
         handles.iter().for_each(DiskHandle::wake);
         handles.push(handle);
+        Ok(())
     }
 
     fn tell_size(&self, disk: &DiskHandle) {

@@ -36,6 +36,8 @@ pub(super) struct Opener {
     shards: Vec<ShardSender>,
     /// Where disks are.
     on_shards: Mutex<BTreeMap<Name, usize>>,
+    /// Where the disks of iSCSI targets are, also when none is served: their sessions stay there.
+    of_targets: Mutex<BTreeMap<String, usize>>,
     population: Population,
     events: EventSender,
 }
@@ -60,8 +62,8 @@ impl Opener {
         population: Population,
         events: EventSender,
     ) -> Opener {
-        let (spec, on_shards) = (Mutex::new(spec), Mutex::default());
-        Opener { spec, flash, state, shards, on_shards, population, events }
+        let (spec, on_shards, of_targets) = (Mutex::new(spec), Mutex::default(), Mutex::default());
+        Opener { spec, flash, state, shards, on_shards, of_targets, population, events }
     }
 
     /// The configuration that is in force.
@@ -140,11 +142,15 @@ impl Opener {
     /// The shard for a disk: disks of one iSCSI target live on one, others where there are fewest.
     fn shard_for(&self, name: &Name) -> usize {
         let (spec, on_shards) = (self.spec(), lock(&self.on_shards));
-        let target = spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name));
-        let mut beside = target.iter().flat_map(|target| target.luns.values());
         let disks = |shard: &usize| on_shards.values().filter(|it| *it == shard).count();
         let emptiest = || (0..self.shards.len()).min_by_key(disks).expect("one shard at least");
-        beside.find_map(|unit| on_shards.get(unit).copied()).unwrap_or_else(emptiest)
+        let target = spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name));
+        match target {
+            Some(target) => {
+                *lock(&self.of_targets).entry(target.target.0.clone()).or_insert_with(emptiest)
+            }
+            None => emptiest(),
+        }
     }
 
     /// A disk as one that is not served.

@@ -131,7 +131,11 @@ async fn take_over(
         let done = match difference {
             Difference::Removed(disk) => remove(state, &disk.0).await,
             // An event tells whether it is served, or why not.
-            Difference::Added(disk) => refused::serve(state, &disk.0, None).await.map(drop),
+            Difference::Added(disk) => match refused::serve(state, &disk.0, None).await {
+                Ok(served) if served.warnings.is_empty() => Ok(()),
+                Ok(served) => Err(anyhow::anyhow!(served.warnings.join("; "))),
+                Err(error) => Err(error),
+            },
             Difference::Mode(..) | Difference::Listeners | Difference::AtNextStart(..) => Ok(()),
         };
         if let Err(error) = done {
