@@ -89,7 +89,9 @@ impl EventFile {
             flock(&next, FlockOperation::NonBlockingLockExclusive)?;
             (self.file, self.len) = (next, 0);
         }
-        let mut text = serde_json::to_vec(line)?;
+        // What was written of the line before it ends here.
+        let mut text = if self.is_failing { vec![b'\n'] } else { Vec::new() };
+        serde_json::to_writer(&mut text, line)?;
         text.push(b'\n');
         // One call: who reads meanwhile finds whole lines.
         self.file.write_all(&text)?;

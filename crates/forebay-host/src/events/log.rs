@@ -105,7 +105,7 @@ impl EventLog {
         let mut filed = self.filed.subscribe();
         let settled = async {
             let _ = taken.wait_for(|taken| *taken >= sent).await;
-            let last = self.ring().number;
+            let last = self.ring().lines.back().map_or(0, |line| line.number);
             let _ = logged.wait_for(|number| *number >= last).await;
             let _ = filed.wait_for(|number| *number >= last).await;
         };
@@ -170,7 +170,9 @@ impl EventLog {
     ) {
         let mut last = self.ring().number_before;
         loop {
-            let waits = |ring: &mut Ring| ring.number == last && !ring.has_ended;
+            // Numbers also go up where an event is missing.
+            let is_written = |ring: &Ring| ring.lines.back().is_none_or(|line| line.number <= last);
+            let waits = |ring: &mut Ring| is_written(ring) && !ring.has_ended;
             let ring = self.kept.wait_while(self.ring(), waits);
             let ring = ring.unwrap_or_else(PoisonError::into_inner);
             let Some(next) = ring.lines.iter().find(|line| line.number > last).cloned() else {

@@ -238,6 +238,8 @@ impl ControlState {
 
     /// Clients find each disk where the configuration says by now; the disks that they do not find everywhere.
     pub(super) async fn attach_all(&self) -> Vec<(String, anyhow::Error)> {
+        // One is attached after the other: two would both bind an address that is new.
+        let _one = self.opening.lock().await;
         let ready = lock(&self.ready).clone();
         let mut missing = Vec::new();
         for disk in ready.iter().filter(|disk| disk.disk.ended().is_none()) {

@@ -51,6 +51,9 @@ pub(super) async fn asked(
 /// There is no file, or it cannot be served: nothing changes.
 pub(super) async fn reload(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded> {
     let _one = state.reloading.lock().await;
+    if dry_run {
+        return read_again(state, dry_run).await;
+    }
     systemd::reloading();
     let reloaded = read_again(state, dry_run).await;
     systemd::ready(state);
@@ -179,7 +182,11 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
     let (state, name) = (state.clone(), name.to_owned());
     tokio::spawn(async move {
         match change::end(&state, &name, disk).await {
-            Ok(()) => state.forget(&name),
+            Ok(()) => {
+                // A reload that is under way writes what is in force.
+                let _one = state.reloading.lock().await;
+                state.forget(&name);
+            }
             Err(error) => {
                 let text = format!("reload: it is not listed any more, and stays: {error:#}");
                 state.report(Some(&name), Severity::Warning, &text);

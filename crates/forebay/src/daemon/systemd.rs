@@ -103,7 +103,8 @@ fn status(control: &ControlState) -> String {
 fn in_words(disks: usize, served: usize, refused: &[String]) -> String {
     match (disks, refused) {
         (0, _) => {
-            "no disk is configured: add a [[disk]] to the configuration file, then restart".into()
+            "no disk is configured: add a [[disk]] to the configuration file, then 'forebay reload'"
+                .into()
         }
         (_, []) => format!("{served} of {disks} disks served"),
         (_, refused) => {
