@@ -235,3 +235,42 @@ def logical_units_come_by_reload_to_a_target_in_use(bed):
         assert f.read() == pattern(0, 4 * MIB), copied
     load.stop()
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_target_never_shows_the_bytes_of_another_disk_when_its_own_goes_and_comes_back(bed):
+    for name in ("a", "b", "c"):
+        bed.image(name + ".raw", 4 * MIB, "random")
+    portal = "127.0.0.1:%d" % free_port()
+
+    def target(lun):
+        return '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.test:t"\n[iscsi.luns]\n%d = "b"\n' % (portal, lun)
+
+    def copy(lun):
+        url = "iscsi://%s/iqn.2026-01.test:t/%d" % (portal, lun)
+        bed.run(["qemu-img", "convert", "-O", "raw", url, bed.path("copy")])
+        with open(bed.path("copy"), "rb") as f:
+            return f.read()
+    with open(bed.path("b.raw"), "rb") as f:
+        content = f.read()
+    a, b, c = disk(bed, "a"), disk(bed, "b"), disk(bed, "c")
+    served = Served(bed, a, b, more=target(0))
+    assert copy(0) == content
+    eventually(lambda: served.stats("b")["connections"] == 0, "the initiator has left")
+    # The disk goes, and another one takes its place on its shard.
+    served.write(a, c)
+    assert served.reload() == {"c": ("added", None), "b": ("removed", None)}
+    eventually(lambda: not os.path.exists(bed.path("b.sock")), "it has gone")
+    # Its number is known to sessions; under a new one it is itself.
+    served.write(a, c, b, more=target(0))
+    changes = served.reload(code=1)
+    assert changes["b"][0] == "added" and "was a disk that has ended" in changes["b"][1], changes
+    assert bytes(client(bed, "b").pread(4096, 0)) == content[:4096]
+    served.write(a, c)
+    eventually(lambda: served.stats("b")["connections"] == 0, "its client has left")
+    assert served.reload()["b"] == ("removed", None)
+    eventually(lambda: not os.path.exists(bed.path("b.sock")), "it has gone again")
+    served.write(a, c, b, more=target(1))
+    assert served.reload()["b"] == ("added", None)
+    assert copy(1) == content
+    assert served.server.stop() == 0

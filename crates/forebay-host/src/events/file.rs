@@ -147,3 +147,29 @@ fn read(file: File, lines: &mut Vec<EventLine>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EventKind, Severity};
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_cut_short_spoils_none_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = |number, text: &str| {
+            let kind = EventKind { severity: Severity::Info, code: None };
+            EventLine { number, ..EventLine::new(0, None, kind, text) }
+        };
+        let mut file = EventFile::open(folder.path(), "db").unwrap();
+        file.append(&line(1, "first"));
+        // There was no room for the rest.
+        file.file.write_all(b"{\"number\":2,").unwrap();
+        file.is_failing = true;
+        file.append(&line(3, "third"));
+        file.append(&line(4, "fourth"));
+        drop(file);
+        let mut again = EventFile::open(folder.path(), "db").unwrap();
+        let texts: Vec<String> = again.take_lines().into_iter().map(|line| line.text).collect();
+        assert_eq!(texts, ["first", "third", "fourth"]);
+    }
+}

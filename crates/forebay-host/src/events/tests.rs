@@ -55,6 +55,30 @@ fn lines_are_written_in_their_order_and_what_was_forgotten_meanwhile_is_counted(
     assert_eq!([third, last], [&("5".into(), 5), &((KEPT + 4).to_string(), 0)]);
 }
 
+#[test]
+fn a_writer_outlives_a_repeated_event_before_which_others_are_missing() {
+    let log = EventLog::default();
+    log.keep(warning(0, "again"), 0);
+    let (repeated, may_go_on) = std::sync::mpsc::channel();
+    let mut written = Vec::new();
+    let of_thread = &log;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            may_go_on.recv().unwrap();
+            of_thread.keep(line("after"), 0);
+            of_thread.end_for_test();
+        });
+        log.write(&Default::default(), |line, missing| {
+            written.push((line.text.clone(), missing));
+            if written.len() == 1 {
+                log.keep(warning(1, "again"), 3);
+                repeated.send(()).unwrap();
+            }
+        });
+    });
+    assert_eq!(written, [("again".to_owned(), 0), ("after".to_owned(), 3)]);
+}
+
 #[tokio::test]
 async fn what_was_reported_is_logged_once_it_settled() {
     let folder = tempfile::tempdir().unwrap();
