@@ -193,8 +193,8 @@ pub struct ServeArgs {
 /// `forebay reload`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-While every other disk goes on, it opens and serves new disks, detaches those that are not listed any \
-more, changes modes, and lets clients find disks at new addresses. A disk that has clients stays. The \
+It opens and serves new disks, and detaches those that are not listed any more. It changes modes, and \
+lets clients find disks at new addresses. Every other disk goes on. A disk that has clients stays. The \
 rest of the file is in force after a restart; the command names it. SIGHUP does the same.
 
 It finds the daemon that has a configuration file among the sockets of the user's folder.
