@@ -216,7 +216,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit for a list of differences. One ratio from [`MANIFOLD`] on makes it times for all.
+    /// The unit for a list of differences. One ratio from `MANIFOLD` on makes it times for all.
     pub fn of(differences: &[Difference]) -> Unit {
         let is_manifold = differences.iter().any(|it| it.manifold() >= MANIFOLD);
         if is_manifold { Unit::Times } else { Unit::Percent }

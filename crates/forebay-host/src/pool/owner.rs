@@ -13,7 +13,7 @@
 //!   ends nobody else's; that is reported.
 //! - Answers are given without the lock, and giving one does not wait.
 //!
-//! When the thread dies the daemon ends ([`PoolOwner::failed`]): its disks would wait for segments for ever.
+//! When the thread dies the daemon ends ([`PoolOwner::ended`]): its disks would wait for segments for ever.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};

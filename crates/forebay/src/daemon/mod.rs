@@ -6,7 +6,7 @@
 //! | step | undone by dropping |
 //! |---|---|
 //! | bind the control socket | [`unix::UnixSocket`] |
-//! | open, lock and prepare pools (`flash.rs`) | [`FlashGuard`]; a file that was made for it, and has no disk yet, goes |
+//! | open, lock and prepare pools (`flash.rs`) | `FlashGuard`; a file that was made for it, and has no disk yet, goes |
 //! | start the shards | [`ShardHandle`] |
 //! | open the HTTP port, if it can be had (`http.rs`) | its server |
 //! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard (`opener.rs`) | the shard |
