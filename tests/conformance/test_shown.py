@@ -189,7 +189,7 @@ def a_mode_that_needs_a_log_says_which_option_gives_one(bed):
     disk = bed.disk("file:" + image, flash=bed.path("pool") + ":16MiB")
     said = bed.run([bed.program, "disk", "set", "disk", "--mode", "write-back", "--control",
                     bed.path("disk.control")], code=None)
-    assert said.returncode == 1 and "--write-log SIZE" in said.stderr, said.stderr
+    assert said.returncode == 1 and "--write-log" in said.stderr, said.stderr
 
 
 @test(forebay_only=True)

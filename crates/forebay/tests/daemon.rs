@@ -18,7 +18,7 @@ fn spec(folder: &Folder, backend: String) -> DaemonSpec {
         ..DiskOptions::default()
     };
     DaemonSpec {
-        file: None,
+        sources: None,
         disks: vec![options.resolve(name.clone(), backend)],
         listeners: vec![ListenerSpec {
             address: Address::Unix(folder.path("nbd.sock"), Access::default()),

@@ -8,7 +8,8 @@ mod advise;
 
 pub use advise::DiskAdviseArgs;
 
-use crate::config::values::{Mode, Name, Size, Span};
+use crate::config::DiskOptions;
+use crate::config::values::{Name, Size, Span};
 
 /// The commands of `forebay disk`.
 #[derive(Debug, Subcommand)]
@@ -17,10 +18,14 @@ pub enum DiskCommand {
     List(ListArgs),
     /// Show how a disk is: mode, dirty data, destaging, write log, state
     #[command(after_help = "\
+Settings with --origin: what is in force, what waits for a restart, and where each comes from: a default, the \
+configuration file, the command line, or a change that was made while Forebay ran.
+
 Examples:
   forebay disk show db
+  forebay disk show db --origin
   forebay disk show db --json | jq .log")]
-    Show(NamedArgs),
+    Show(ShowArgs),
     /// Show the requests of a disk in sixteen histograms, as vscsiStats counts them
     Histogram(HistogramArgs),
     /// Show which share of the requests so far a cache of each size would miss
@@ -37,8 +42,22 @@ Examples:
   forebay disk flush db
   forebay disk flush db --timeout 5m --json")]
     Flush(FlushArgs),
-    /// Change settings of a running disk
-    Set(SetArgs),
+    /// Change settings of a running disk, with the guest at work
+    Set(Box<SetArgs>),
+    /// Take changes of a disk back: it is as the configuration file says
+    Reset(ResetArgs),
+    /// Add a disk to a running daemon, and serve it
+    Add(Box<AddArgs>),
+    /// Destage everything, end the disk, and serve it no more after a restart either
+    #[command(after_help = "\
+First detach every client. Primary storage has everything afterwards. 'forebay disk detach' ends a \
+disk until the next start. 'forebay disk reset' brings a disk of the configuration file back.
+
+Ctrl-C ends this command, and the detach goes on.
+
+Example:
+  forebay disk remove db")]
+    Remove(NamedArgs),
     /// Pause destaging; writes go on until the write log is full
     #[command(after_help = "\
 Example:
@@ -243,28 +262,96 @@ pub struct QuiesceArgs {
     pub common: ControlArgs,
 }
 
+/// `forebay disk show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The disk
+    pub disk: Name,
+    /// Show the settings, and where each comes from
+    #[arg(long)]
+    pub origin: bool,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
 /// `forebay disk set`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A change from write-back first drains the log, with the guest at work. 'forebay disk show' says \
-how far it is. If destaging is paused, it goes on. The next start has the mode of its command \
-line or file again.
+The options are those of 'forebay run'. A change is kept in the state folder, counts more than the configuration \
+file, and is in force after a restart. 'forebay config save' writes it into the file, 'forebay disk reset' \
+takes it back. A daemon of 'forebay run' keeps it until it ends.
+
+What a disk cannot take over at work waits for a restart; the command says so. A change from write-back first \
+drains the log, with the guest at work. 'forebay disk show' says how far it is. If destaging is paused, it goes on.
 
 Examples:
   forebay disk set db --mode write-back
-  forebay disk set db --mode write-through --wait --timeout 10m")]
+  forebay disk set db --mode write-through --wait --timeout 10m
+  forebay disk set db --block-size 16KiB --dry-run")]
 pub struct SetArgs {
     /// The disk
     pub disk: Name,
-    /// Use of the cache: write-through, write-around, write-back, write-only, pass-through or monitor
+    /// What it is to be.
+    #[command(flatten)]
+    pub settings: DiskOptions,
+    /// Say what would change, and change nothing
     #[arg(long)]
-    pub mode: Mode,
-    /// Wait until the disk is in that mode, as 'disk flush' does
-    #[arg(long)]
+    pub dry_run: bool,
+    /// With --mode: wait until the disk is in that mode, as 'disk flush' does
+    #[arg(long, requires = "mode", conflicts_with = "dry_run")]
     pub wait: bool,
     /// With --wait: no longer than this; then the exit code is 1 [default: as long as it takes]
     #[arg(long, value_name = "TIME", requires = "wait")]
     pub timeout: Option<Span>,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay disk reset`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without KEYS it takes back everything that was changed of the disk, its removal as well.
+
+Examples:
+  forebay disk reset db
+  forebay disk reset db policy max-destage-rate --dry-run")]
+pub struct ResetArgs {
+    /// The disk
+    pub disk: Name,
+    /// Settings, by their keys in the configuration file [default: all that were changed]
+    pub keys: Vec<String>,
+    /// Say what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay disk add`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The options are those of 'forebay run'. The disk is opened and served. If that fails, nothing is changed. It is kept \
+in the state folder, and is served after a restart. 'forebay config save' writes it into the configuration file.
+
+Clients find it at its own addresses, at each [[nbd]] and [[iscsi]] that has all disks.
+
+Examples:
+  forebay disk add web file:/san/web.raw --ram 256MiB --nbd unix:/run/forebay/web.sock
+  forebay disk add web file:/san/web.raw --flash /nvme/pool:8GiB --mode write-back --dry-run")]
+pub struct AddArgs {
+    /// Name of the disk
+    pub disk: Name,
+    /// URI of primary storage, as for 'forebay run'
+    pub backend: String,
+    /// What it is to be.
+    #[command(flatten)]
+    pub settings: DiskOptions,
+    /// Say what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,

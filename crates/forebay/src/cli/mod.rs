@@ -67,6 +67,9 @@ pub enum Command {
     /// Show and change running disks: state, mode, flush, pause, detach
     #[command(subcommand)]
     Disk(disk::DiskCommand),
+    /// Show what was changed while Forebay ran, and write it into the configuration file
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Look into a flash pool: what is in it, and whether it is sound
     #[command(subcommand)]
     Pool(disk::PoolCommand),
@@ -193,9 +196,10 @@ pub struct ServeArgs {
 /// `forebay reload`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It opens and serves new disks, and detaches those that are not listed any more. It changes modes, and \
-lets clients find disks at new addresses. Every other disk goes on. A disk that has clients stays. The \
-rest of the file is in force after a restart; the command names it. SIGHUP does the same.
+It opens and serves new disks, and detaches those that are not listed any more. It changes settings that \
+disks take over at work, and lets clients find disks at new addresses. Every other disk goes on. A disk that has clients stays. The \
+rest of the file is in force after a restart; the command names it. SIGHUP does the same. What was changed while \
+Forebay ran counts more than the file: 'forebay config changes' shows it.
 
 It finds the daemon that has a configuration file among the sockets of the user's folder.
 
@@ -212,6 +216,36 @@ pub struct ReloadArgs {
     /// Control socket of the daemon [default: that of the one daemon that has a file]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+}
+
+/// The commands of `forebay config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Show what was changed while Forebay ran, as the configuration file would say it
+    #[command(after_help = "\
+Example:
+  forebay config changes")]
+    Changes(disk::ControlArgs),
+    /// Write what was changed while Forebay ran into the configuration file
+    Save(SaveArgs),
+}
+
+/// `forebay config save`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It keeps comments, order, owner and rights of the file. It writes as the user that runs it, who must have the right \
+to. Then the daemon reads the file again.
+
+Examples:
+  sudo forebay config save
+  forebay config save --dry-run | diff /etc/forebay/forebay.toml -")]
+pub struct SaveArgs {
+    /// Print what the file would be, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: disk::ControlArgs,
 }
 
 /// `forebay stats`.

@@ -58,6 +58,16 @@ pub(crate) async fn tell_patiently<T: DeserializeOwned>(control: &Path, path: &s
     answer(control, Method::POST, path, Bytes::new()).await
 }
 
+/// As [`tell_of`], however long it takes.
+pub(crate) async fn tell_of_patiently<T: DeserializeOwned>(
+    control: &Path,
+    path: &str,
+    what: &impl Serialize,
+) -> Result<T> {
+    let body = serde_json::to_vec(what)?.into();
+    answer(control, Method::POST, path, body).await
+}
+
 async fn in_time<T>(control: &Path, answer: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(ANSWER_TIME_MAX, answer).await.with_context(|| {
         format!("no answer from {} within {}s", control.display(), ANSWER_TIME_MAX.as_secs())
@@ -230,6 +240,35 @@ pub(crate) async fn find_one(disk: &Name, control: Option<&Path>) -> Result<Foun
         bail!("{} daemons serve a disk '{disk}'; say which with --control PATH", found.len());
     }
     Ok(found.remove(0))
+}
+
+/// The control socket of the one daemon that has a configuration file.
+///
+/// # Errors
+/// There is none, or several have one.
+pub(crate) async fn with_file(control: Option<&Path>) -> Result<PathBuf> {
+    let mut found = Vec::new();
+    for (socket, heard) in daemons(control).await {
+        match heard {
+            Err(error) if control.is_some() => return Err(error),
+            Ok(daemon) if daemon.file.is_some() || control.is_some() => found.push(socket),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    match &found[..] {
+        [one] => Ok(one.clone()),
+        [] => bail!(
+            "no daemon with a configuration file runs (looked in {}); give --control PATH if it is elsewhere",
+            folders::folder().display()
+        ),
+        several => {
+            let list: Vec<String> = several.iter().map(|it| it.display().to_string()).collect();
+            bail!(
+                "several daemons have a configuration file; give --control, one of {}",
+                list.join(", ")
+            )
+        }
+    }
 }
 
 /// The control socket at `control`, or all of this user's folder.

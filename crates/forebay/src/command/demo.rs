@@ -279,7 +279,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         reactor: ReactorChoice(None),
         control: None,
         state_dir: Some(state),
-        file: None,
+        sources: None,
         http: None,
     })
 }

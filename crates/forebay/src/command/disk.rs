@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_backends::size::rounded;
-use forebay_core::config::Mode;
 use forebay_core::stats::{LogState, LogStatistics};
 
 use super::advise;
@@ -14,12 +13,13 @@ use super::list;
 use super::observed;
 use super::progress::Progress;
 use super::table::count;
-use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, NamedArgs, SetArgs};
+use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, NamedArgs, ShowArgs};
 use crate::config::values::{Name, Span};
 use crate::daemon::api::{DiskStats, Dropped, Resized};
 use crate::messages;
 
 mod quiesce;
+mod settings;
 mod shown;
 
 /// Pause between two looks at how far something is.
@@ -37,13 +37,16 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
             DiskCommand::Mrc(args) => print(&observed::mrc(args).await?),
             DiskCommand::Advise(args) => print(&advise::advise(args).await?),
             DiskCommand::Flush(args) => flush(args).await,
-            DiskCommand::Set(args) => set(args).await,
+            DiskCommand::Set(args) => settings::set(*args).await,
+            DiskCommand::Reset(args) => settings::reset(args).await,
+            DiskCommand::Add(args) => settings::add(*args).await,
+            DiskCommand::Remove(args) => settings::remove(args).await,
             DiskCommand::Pause(args) => change(args, "pause").await,
             DiskCommand::Resume(args) => change(args, "resume").await,
             DiskCommand::Quiesce(args) => quiesce::quiesce(args).await,
             DiskCommand::DropCache(args) => drop_cache(args).await,
             DiskCommand::Resize(args) => resize(args).await,
-            DiskCommand::Detach(args) => detach(args).await,
+            DiskCommand::Detach(args) => detach(args, "detach", "detached").await,
         }
     })
 }
@@ -52,7 +55,10 @@ async fn find(disk: &Name, common: &ControlArgs) -> Result<Found> {
     client::find_one(disk, common.control.as_deref()).await
 }
 
-async fn show(args: NamedArgs) -> Result<()> {
+async fn show(args: ShowArgs) -> Result<()> {
+    if args.origin {
+        return settings::origins(&args.disk, &args.common).await;
+    }
     let found = find(&args.disk, &args.common).await?;
     let stats = stats(&found).await?;
     let expectations = observed::expectations(&found, &stats).await;
@@ -155,66 +161,6 @@ fn report(common: &ControlArgs, text: &str, bytes: u64, began: Instant) -> Resul
     print(&format!("{text} ({} in {seconds:.1} s)\n", rounded(bytes)))
 }
 
-async fn set(args: SetArgs) -> Result<()> {
-    let found = find(&args.disk, &args.common).await?;
-    let path = format!("/v1/disks/{}/mode?mode={}", found.disk, args.mode);
-    let mut now: DiskStats = client::tell(&found.control, &path).await?;
-    if args.wait {
-        let mut progress = Progress::new(&now, args.common.json, Instant::now());
-        let work = is_in_mode(&found, args.mode.0, &mut progress);
-        now = in_time(args.timeout, work).await.unwrap_or_else(|_| {
-            let line = progress.line(Instant::now());
-            bail!("time is over, and the mode has not changed; it goes on ({line})")
-        })?;
-    }
-    if args.common.json {
-        return print(&(serde_json::to_string(&now)? + "\n"));
-    }
-    let engine = &now.engine;
-    if engine.mode == engine.mode_actual {
-        return print(&format!("disk {}: {}\n", now.name, engine.mode));
-    }
-    let dirty = engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
-    print(&format!(
-        "disk {}: {} until {}, then {}; 'forebay disk show {0}' tells how far it is\n",
-        now.name,
-        engine.mode_actual,
-        awaited(engine.mode, dirty),
-        engine.mode
-    ))
-}
-
-/// What a change to `mode` waits for.
-fn awaited(mode: Mode, dirty: u64) -> String {
-    match (mode.logs(), dirty) {
-        (true, _) => "primary storage has flushed earlier writes".to_owned(),
-        (false, 0) => "the write log is clean".to_owned(),
-        (false, dirty) => format!("{} are destaged", rounded(dirty)),
-    }
-}
-
-/// Waits until the disk is in that mode.
-async fn is_in_mode(found: &Found, mode: Mode, progress: &mut Progress) -> Result<DiskStats> {
-    loop {
-        let now = stats(found).await?;
-        if now.engine.mode_actual == mode && now.engine.mode == mode {
-            return Ok(now);
-        }
-        if now.engine.mode != mode {
-            bail!("somebody has asked for mode {} of '{}' meanwhile", now.engine.mode, found.disk);
-        }
-        if let Some(log) = &now.engine.log {
-            can_go_on(&found.disk, log)?;
-            if log.state == LogState::Failed && now.engine.mode_actual == Mode::WriteThrough {
-                let state = messages::log(log);
-                bail!("the write log of '{}' {state}: start the disk again", found.disk);
-            }
-        }
-        progress.note(&now, Instant::now());
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
 async fn change(args: NamedArgs, what: &str) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let path = format!("/v1/disks/{}/{what}", found.disk);
@@ -279,13 +225,14 @@ async fn resize(args: NamedArgs) -> Result<()> {
     ))
 }
 
-async fn detach(args: NamedArgs) -> Result<()> {
+/// Has a disk destaged and ended, until the next start or for good: `how` is what the daemon is told, `done` what it has done.
+async fn detach(args: NamedArgs, how: &str, done: &str) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let began = Instant::now();
     let first = stats(&found).await?;
     let dirty = first.engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
     let mut progress = Progress::new(&first, args.common.json, began);
-    let path = format!("/v1/disks/{}/detach", found.disk);
+    let path = format!("/v1/disks/{}/{how}", found.disk);
     let mut ended =
         std::pin::pin!(client::tell_patiently::<serde_json::Value>(&found.control, &path));
     loop {
@@ -293,7 +240,7 @@ async fn detach(args: NamedArgs) -> Result<()> {
             answer = &mut ended => {
                 drop(progress);
                 answer?;
-                return report(&args.common, "detached: primary storage has everything", dirty, began);
+                return report(&args.common, &format!("{done}: primary storage has everything"), dirty, began);
             }
             _ = tokio::signal::ctrl_c() => {
                 drop(progress);
@@ -318,18 +265,4 @@ pub(super) async fn stats(found: &Found) -> Result<DiskStats> {
 
 fn print(text: &str) -> Result<()> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_of_mode_says_what_it_waits_for() {
-        let flushed = "primary storage has flushed earlier writes";
-        assert_eq!(awaited(Mode::WriteBack, 0), flushed);
-        assert_eq!(awaited(Mode::WriteOnly, 4096), flushed);
-        assert_eq!(awaited(Mode::WriteThrough, 4096), "4 KiB are destaged");
-        assert_eq!(awaited(Mode::PassThrough, 0), "the write log is clean");
-    }
 }

@@ -17,6 +17,7 @@ mod advise;
 mod bundle;
 mod client;
 mod completion;
+mod config;
 mod demo;
 mod detail;
 mod disk;
@@ -61,6 +62,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Events(args) => events::events(args),
         Command::Disk(command) => disk::disk(command),
         Command::Pool(command) => pool::pool(command),
+        Command::Config(command) => config::config(command),
         Command::Image(command) => image::image(command),
         Command::Trace(args) => trace::trace(args),
         Command::Demo(args) => demo::demo(args),

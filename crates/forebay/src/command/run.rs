@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::table::of;
 use super::{client, signals};
 use crate::cli::{RunArgs, ServeArgs};
+use crate::config::sources::Sources;
 use crate::config::{self, DaemonSpec, DiskSpec, ListenerSpec};
 use crate::daemon::Daemon;
 use crate::daemon::api::{DaemonInfo, DiskInfo};
@@ -37,6 +38,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         disks: vec![name.clone()],
         connections_max: config::CONNECTIONS_MAX,
     });
+    let sources = Sources::of_command(&name, &args.backend, &args.disk);
     let spec = DaemonSpec {
         targets: args.iscsi.resolve(&name).into_iter().collect(),
         listeners: listeners.collect(),
@@ -44,7 +46,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         reactor: args.daemon.reactor,
         control: args.daemon.control,
         state_dir: args.daemon.state_dir,
-        file: None,
+        sources: Some(sources),
         http: None,
         disks: vec![args.disk.resolve(name.clone(), args.backend)],
         name,
@@ -117,6 +119,13 @@ fn warnings(spec: &DaemonSpec) -> Vec<String> {
     if spec.disks.is_empty() {
         return vec![NO_DISK.to_owned()];
     }
+    let waiting = spec.sources.iter().flat_map(Sources::waiting);
+    let waiting = waiting.map(|disk| {
+        format!(
+            "disk '{disk}': what was changed of it while Forebay ran waits: the configuration file has no such disk. 'forebay \
+             config changes' shows it"
+        )
+    });
     let idle = spec.disks.iter().filter(|disk| disk.caches_nothing());
     let warning = |disk: &DiskSpec| {
         format!(
@@ -127,7 +136,7 @@ fn warnings(spec: &DaemonSpec) -> Vec<String> {
             disk.mode
         )
     };
-    idle.map(warning).collect()
+    idle.map(warning).chain(waiting).collect()
 }
 
 /// Serves until a signal. With a configuration file, SIGHUP reads it again; without one it ends the daemon in order.
@@ -136,7 +145,7 @@ async fn serve_until_signal(spec: DaemonSpec, inherited: Inherited, json: bool) 
         tracing::warn!("{warning}");
     }
     // Before anything that must be undone exists: from here on no signal can leave it behind.
-    let mut signals = Signals::catch(spec.file.is_some())?;
+    let mut signals = Signals::catch(spec.file().is_some())?;
     let mut daemon = tokio::select! {
         started = Daemon::start(spec, inherited) => started?,
         _ = signals.next() => bail!("ended by a signal before it was ready"),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::iscsi::IscsiSpec;
-use super::values::{Mode, Name};
+use super::settings::Setting;
+use super::values::Name;
 use super::{DaemonSpec, DiskSpec};
 
 /// One difference.
@@ -14,8 +15,8 @@ pub enum Difference {
     Added(Name),
     /// A disk that is not listed any more.
     Removed(Name),
-    /// A disk has another mode.
-    Mode(Name, Mode),
+    /// A disk has other settings, which it takes over at work.
+    Changed(Name, Vec<Setting>),
     /// Disks are found at other addresses.
     Listeners,
     /// Settings, by their keys, of a disk or of the daemon, that a start alone can change.
@@ -26,7 +27,7 @@ impl Difference {
     /// The disk that it is about.
     pub fn disk(&self) -> Option<&Name> {
         match self {
-            Difference::Added(disk) | Difference::Removed(disk) | Difference::Mode(disk, _) => {
+            Difference::Added(disk) | Difference::Removed(disk) | Difference::Changed(disk, _) => {
                 Some(disk)
             }
             Difference::AtNextStart(disk, _) => disk.as_ref(),
@@ -39,7 +40,7 @@ impl Difference {
         match self {
             Difference::Added(_) => "added",
             Difference::Removed(_) => "removed",
-            Difference::Mode(..) => "mode",
+            Difference::Changed(..) => "changed",
             Difference::Listeners => "listeners",
             Difference::AtNextStart(..) => "at-next-start",
         }
@@ -53,10 +54,13 @@ impl fmt::Display for Difference {
             Difference::Removed(_) => f.write_str(
                 "it is not listed any more: it is destaged, detached and leaves its pool",
             ),
-            Difference::Mode(_, mode) => write!(f, "its mode becomes {mode}"),
+            Difference::Changed(_, settings) => {
+                let each = settings.iter().map(|(key, value)| format!("{key} becomes {value}"));
+                f.write_str(&each.collect::<Vec<_>>().join(", "))
+            }
             Difference::Listeners => f.write_str("clients find disks at other addresses"),
             Difference::AtNextStart(_, keys) => {
-                write!(f, "what the file says of {} is in force after a restart", keys.join(", "))
+                write!(f, "what is said of {} is in force after a restart", keys.join(", "))
             }
         }
     }
@@ -71,12 +75,12 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
     found.extend(gone.map(|disk| Difference::Removed(disk.name.clone())));
     let is_same_disks = found.is_empty();
     for (before, disk) in new.disks.iter().filter_map(|it| Some((find(old, &it.name)?, it))) {
-        let mut keys = before.changed(disk);
-        if before.mode != disk.mode && keys == ["mode"] {
-            found.push(Difference::Mode(disk.name.clone(), disk.mode));
-            keys.clear();
+        let [online, at_start] = before.changed(disk);
+        if !online.is_empty() {
+            found.push(Difference::Changed(disk.name.clone(), online));
         }
-        if !keys.is_empty() {
+        if !at_start.is_empty() {
+            let keys = at_start.into_iter().map(|(key, _)| key).collect();
             found.push(Difference::AtNextStart(Some(disk.name.clone()), keys));
         }
     }
@@ -112,6 +116,7 @@ pub fn in_force(old: &DaemonSpec, new: &DaemonSpec) -> DaemonSpec {
         disks: new.disks.iter().map(known).chain(staying.iter().copied().cloned()).collect(),
         listeners: new.listeners.clone(),
         targets: targets(old, new),
+        sources: new.sources.clone(),
         ..old.clone()
     };
     for listener in &old.listeners {
@@ -162,68 +167,6 @@ fn targets(old: &DaemonSpec, new: &DaemonSpec) -> Vec<IscsiSpec> {
 
 fn find<'a>(spec: &'a DaemonSpec, name: &Name) -> Option<&'a DiskSpec> {
     spec.disks.iter().find(|disk| disk.name == *name)
-}
-
-impl DiskSpec {
-    /// The settings, by their keys, that are otherwise in `other`.
-    fn changed(&self, other: &DiskSpec) -> Vec<&'static str> {
-        let DiskSpec {
-            name: _,
-            in_vain: _,
-            backend,
-            mode,
-            block_size,
-            ram_bytes,
-            flash,
-            write_log,
-            grid_offset,
-            policy,
-            flash_admission,
-            flash_dwpd,
-            bypass_sequential,
-            metadata_bytes_max,
-            recorder_bytes,
-            write_cache,
-            write_cache_of_units,
-            read_only,
-            raw_anyway,
-            backend_exclusive,
-            take_over,
-            unit_id,
-            physical_block,
-            backend_timeout,
-            on_timeout,
-            vhost_user,
-        } = self;
-        let is_other_cache = (write_cache, write_cache_of_units)
-            != (&other.write_cache, &other.write_cache_of_units);
-        let settings = [
-            ("backend", *backend != other.backend),
-            ("mode", *mode != other.mode),
-            ("block-size", *block_size != other.block_size),
-            ("ram", *ram_bytes != other.ram_bytes),
-            ("flash", *flash != other.flash),
-            ("write-log", *write_log != other.write_log),
-            ("grid-offset", *grid_offset != other.grid_offset),
-            ("policy", *policy != other.policy),
-            ("flash-admission", *flash_admission != other.flash_admission),
-            ("flash-dwpd", *flash_dwpd != other.flash_dwpd),
-            ("bypass-sequential", *bypass_sequential != other.bypass_sequential),
-            ("metadata-limit", *metadata_bytes_max != other.metadata_bytes_max),
-            ("recorder", *recorder_bytes != other.recorder_bytes),
-            ("write-cache", is_other_cache),
-            ("read-only", *read_only != other.read_only),
-            ("raw-anyway", *raw_anyway != other.raw_anyway),
-            ("backend-exclusive", *backend_exclusive != other.backend_exclusive),
-            ("take-over", *take_over != other.take_over),
-            ("unit-id", *unit_id != other.unit_id),
-            ("physical-block", *physical_block != other.physical_block),
-            ("backend-timeout", *backend_timeout != other.backend_timeout),
-            ("on-timeout", *on_timeout != other.on_timeout),
-            ("vhost-user", *vhost_user != other.vhost_user),
-        ];
-        settings.into_iter().filter(|(_, is_other)| *is_other).map(|(key, _)| key).collect()
-    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use forebay_backends::size::rounded;
 
 use super::disk_table::DiskTable;
 use super::iscsi::IscsiTable;
+use super::sources::Sources;
 use super::values::{Address, HttpAddress, Name, Reactor, ValueError};
 use super::{CONNECTIONS_MAX, DaemonSpec, DiskSpec, ListenerSpec};
 
@@ -48,7 +49,7 @@ const BYTES_MAX: u64 = 16 << 20;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct File {
     /// Name of the daemon, which names its control socket [default: from the file's name]
-    name: Option<Name>,
+    pub(super) name: Option<Name>,
     /// Shard threads, 1 to 64; one disk lives on one shard [default: one per disk, at most one per CPU]
     #[schemars(range(min = 1, max = 64))]
     shards: Option<usize>,
@@ -61,7 +62,7 @@ pub(super) struct File {
     /// every disk is served [default: 127.0.0.1:7480]
     http: Option<HttpAddress>,
     /// Folder where Forebay notes which disk a block device or an NBD export belongs to [default: /var/lib/forebay for root, $XDG_STATE_HOME/forebay or ~/.local/state/forebay]
-    state_dir: Option<PathBuf>,
+    pub(super) state_dir: Option<PathBuf>,
     /// The disks
     #[serde(default)]
     disk: Vec<DiskTable>,
@@ -95,7 +96,7 @@ fn any_reactor() -> Reactor {
 /// # Errors
 /// A file that cannot be read or means nothing, with the place and what is allowed.
 pub fn load(path: &Path) -> Result<DaemonSpec> {
-    read(path, parse)
+    read(path, |text, name| Sources::of_file(path, text, name)?.spec())
 }
 
 /// The same for who attaches to its disks in a way of his own: they need no address, and there is no HTTP port.
@@ -104,7 +105,7 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
 /// As [`load`].
 pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
     read(path, |text, name| {
-        let spec = DaemonSpec { http: None, ..describe(text, name)? };
+        let spec = DaemonSpec { http: None, ..describe(toml::from_str(text)?, name)? };
         super::check::unattached(&spec)?;
         Ok(spec)
     })
@@ -120,13 +121,11 @@ fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result
     let spec = parse(&text, name).map_err(|error| {
         ValueError(format!("in the configuration file {}: {error:#}", path.display()))
     })?;
-    // The daemon may be somewhere else when it is read again.
-    let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    Ok(DaemonSpec { file: Some(file), ..spec })
+    Ok(spec)
 }
 
 /// What a file of a reasonable size says. To open a pipe would wait, and a device may have no end.
-fn text_of(path: &Path) -> Result<String, String> {
+pub fn text_of(path: &Path) -> Result<String, String> {
     let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {
         return Err("it is not a regular file".to_owned());
@@ -145,14 +144,13 @@ fn text_of(path: &Path) -> Result<String, String> {
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
-    let spec = describe(text, name)?;
+    let spec = describe(toml::from_str(text)?, name)?;
     super::check::daemon(&spec)?;
     Ok(spec)
 }
 
-/// The same, not checked as a whole.
-fn describe(text: &str, name: Name) -> Result<DaemonSpec> {
-    let file: File = toml::from_str(text)?;
+/// The daemon that a file describes, not checked as a whole.
+pub(super) fn describe(file: File, name: Name) -> Result<DaemonSpec> {
     let mut disks = Vec::new();
     let mut listeners = Vec::new();
     for (number, table) in file.disk.into_iter().enumerate() {
@@ -193,7 +191,7 @@ fn describe(text: &str, name: Name) -> Result<DaemonSpec> {
         reactor: file.reactor,
         control: file.control,
         state_dir: file.state_dir,
-        file: None,
+        sources: None,
         http: file.http.unwrap_or_default().0,
     })
 }

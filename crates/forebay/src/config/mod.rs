@@ -9,7 +9,7 @@
 //! [`DiskOptions`] is both: each of its fields is an option of `run` and a key of a `[[disk]]` table,
 //! spelled the same. Defaults are filled in at one place, [`DiskOptions::resolve`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_backends::size::rounded;
@@ -17,12 +17,16 @@ use forebay_core::config::{self as core, BackendTraits, Config, WriteLogConfig};
 use forebay_core::ids::Nanos;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
+pub mod changes;
 pub mod check;
 pub mod difference;
 mod disk_table;
 pub mod file;
 pub mod iscsi;
+pub mod saved;
 pub mod schema;
+pub mod settings;
+pub mod sources;
 pub mod values;
 
 use values::{
@@ -32,7 +36,14 @@ use values::{
 
 /// Settings of one disk that have a default.
 #[derive(
-    Clone, Debug, Default, PartialEq, clap::Args, serde::Deserialize, schemars::JsonSchema,
+    Clone,
+    Debug,
+    Default,
+    PartialEq,
+    clap::Args,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
 )]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DiskOptions {
@@ -281,10 +292,17 @@ pub struct DaemonSpec {
     pub control: Option<PathBuf>,
     /// The state folder, where it is not the default one.
     pub state_dir: Option<PathBuf>,
-    /// The file that says all this, to be read again.
-    pub file: Option<PathBuf>,
+    /// What says all this, to be read again or changed.
+    pub sources: Option<sources::Sources>,
     /// Where the HTTP port is, if there is one.
     pub http: Option<String>,
+}
+
+impl DaemonSpec {
+    /// The configuration file.
+    pub fn file(&self) -> Option<&Path> {
+        self.sources.as_ref()?.file.as_deref()
+    }
 }
 
 /// Connections that a listener has open at a time, unless told otherwise.

@@ -7,7 +7,10 @@
 //!   GET /v1/disks                  [DiskInfo]
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
-//!   POST /v1/disks/NAME/…          mode?mode=M, pause, resume, detach: DiskStats; drop-cache: Dropped;
+//!   GET /v1/config                 ConfigInfo: the configuration file, and what was changed since
+//!   POST /v1/disks/NAME/…          set, add with a table of settings, reset?keys=K,…, each ?dry_run=true: Reloaded
+//!   GET /v1/disks/NAME/settings    [SettingInfo]
+//!   POST /v1/disks/NAME/…          pause, resume, detach: DiskStats; remove; drop-cache: Dropped;
 //!                                  resize: Resized; quiesce?for_ms=N&timeout_ms=N, quiesce/end: Quiesced;
 //!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
 //!   GET /v1/disks/NAME/sides       Sides: of a disk that is refused, the log in its pool and primary storage
@@ -32,6 +35,8 @@ use forebay_trace::mrc::Curve;
 use serde::{Deserialize, Serialize};
 
 use forebay_host::fence::resolve::Shown;
+
+use crate::config::changes::Changes;
 
 /// What the daemon is and serves; also the start-up summary of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -68,14 +73,14 @@ pub struct DaemonInfo {
     pub starting: Vec<String>,
 }
 
-/// What came of a configuration file that was read again, or would come of it.
+/// What came of a configuration that was changed or read again, or would come of it.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Reloaded {
-    /// The file.
-    pub file: String,
+    /// The configuration file. Null: there is none.
+    pub file: Option<String>,
     /// Nothing was changed.
     pub dry_run: bool,
-    /// What the file changes of what was in force. What only a restart can change is told each time.
+    /// What changes of what was in force. What only a restart can change is told each time.
     pub changes: Vec<Change>,
 }
 
@@ -84,12 +89,52 @@ pub struct Reloaded {
 pub struct Change {
     /// The disk that it is about. Null: the daemon.
     pub disk: Option<String>,
-    /// `added`, `removed`, `mode`, `listeners` or `at-next-start`.
+    /// `added`, `removed`, `changed`, `listeners` or `at-next-start`.
     pub kind: String,
     /// The same in words.
     pub text: String,
     /// Why it could not be made. Null: it was made, or is under way.
     pub error: Option<String>,
+}
+
+/// A setting of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SettingInfo {
+    /// Its key in the configuration file.
+    pub key: String,
+    /// What is in force.
+    pub value: String,
+    /// What was asked for and is in force after a restart. Null: that is in force.
+    pub requested: Option<String>,
+    /// Where what was asked for comes from.
+    pub origin: Origin,
+    /// What the configuration file says, where a change counts more. Null: nothing.
+    pub replaces: Option<String>,
+}
+
+/// Where a setting comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// The configuration file.
+    File,
+    /// The command line of `forebay run`.
+    CommandLine,
+    /// A change that was made while Forebay ran.
+    Online,
+}
+
+/// The configuration file, and what was changed since.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfigInfo {
+    /// The file; `None`: a command line.
+    pub file: Option<String>,
+    /// Where changes are kept over a restart; `None`: nowhere.
+    pub kept: Option<String>,
+    /// Them.
+    pub changes: Changes,
 }
 
 /// A disk that is configured and not served.

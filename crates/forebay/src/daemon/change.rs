@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_backends::Look;
@@ -19,20 +19,6 @@ use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
 use super::served::ServedDisk;
 use crate::config::values::Mode;
-
-#[derive(Debug, serde::Deserialize)]
-pub(super) struct ModeQuery {
-    mode: Mode,
-}
-
-/// Asks for a mode; answers with the statistics, where the actual one is.
-pub(super) async fn set_mode(
-    State(state): State<Arc<ControlState>>,
-    Path(name): Path<String>,
-    Query(query): Query<ModeQuery>,
-) -> Response {
-    change(&state, &name, async |disk| ask_for_mode(&state, disk, query.mode).await).await
-}
 
 /// Asks a disk for a mode.
 ///

@@ -25,7 +25,7 @@ use super::opener::{Opener, Ready};
 use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::Watch;
-use super::{change, metrics, observed, pools, refused, reload, systemd};
+use super::{change, metrics, observed, pools, refused, reload, settings, systemd};
 use crate::config::{DiskSpec, difference};
 
 /// Time that primary storage has to say how long it is.
@@ -80,7 +80,12 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks", get(disks))
         .route("/v1/disks/{name}", get(disk))
         .route("/v1/disks/{name}/stats", get(stats))
-        .route("/v1/disks/{name}/mode", post(change::set_mode))
+        .route("/v1/config", get(settings::config))
+        .route("/v1/disks/{name}/settings", get(settings::settings))
+        .route("/v1/disks/{name}/set", post(settings::set))
+        .route("/v1/disks/{name}/reset", post(settings::reset))
+        .route("/v1/disks/{name}/add", post(settings::add))
+        .route("/v1/disks/{name}/remove", post(settings::remove))
         .route("/v1/disks/{name}/pause", post(change::pause))
         .route("/v1/disks/{name}/resume", post(change::resume))
         .route("/v1/disks/{name}/quiesce", post(quiesce::quiesce))

@@ -62,6 +62,7 @@ mod refused;
 mod reload;
 mod reservations;
 mod served;
+mod settings;
 mod systemd;
 pub mod unix;
 pub mod vhost_user;
@@ -450,7 +451,7 @@ fn about(spec: &DaemonSpec, control: &std::path::Path, shards: &[ShardHandle]) -
         http: None,
         disks: Vec::new(),
         listeners: Vec::new(),
-        file: spec.file.as_ref().map(|file| file.display().to_string()),
+        file: spec.file().map(|file| file.display().to_string()),
         refused: Vec::new(),
         starting: Vec::new(),
     }

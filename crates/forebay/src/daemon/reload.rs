@@ -22,8 +22,8 @@ use super::api::{Change, Reloaded};
 use super::control::{ControlState, refuse};
 use super::{change, http, preflight, refused, systemd};
 use crate::config::difference::{self, Difference, differences};
-use crate::config::values::Mode;
-use crate::config::{self, DaemonSpec};
+use crate::config::settings::Setting;
+use crate::config::{self, DaemonSpec, DiskSpec};
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,7 +62,7 @@ pub(super) async fn reload(state: &Arc<ControlState>, dry_run: bool) -> Result<R
 
 async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded> {
     let old = state.opener.spec();
-    let file = old.file.clone().context(
+    let file = old.file().map(Path::to_owned).context(
         "it was started without a configuration file; 'forebay serve' has one to read again",
     )?;
     let (read, shown) = (file.clone(), file.display().to_string());
@@ -76,6 +76,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     let found = differences(&old, &new);
     let mut changes: Vec<Change> = found.iter().map(shown_as).collect();
     if !dry_run {
+        keep(state, &new).await;
         let told = match found.is_empty() {
             true => format!("reload: {shown} says what is in force"),
             false => format!("reload: {shown} was read again"),
@@ -83,17 +84,38 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         state.report(None, Severity::Info, &told);
         take_over(state, &new, &found, &mut changes).await;
     }
-    Ok(Reloaded { file: shown, dry_run, changes })
+    Ok(Reloaded { file: Some(shown), dry_run, changes })
 }
 
 fn load(path: &Path) -> Result<DaemonSpec> {
     let spec = config::file::load(path)?;
-    config::iscsi::check_secrets(&spec.targets)?;
-    preflight::check_flash_is_apart(&spec)?;
+    check(&spec)?;
     Ok(spec)
 }
 
-fn shown_as(difference: &Difference) -> Change {
+/// Finds what keeps a daemon that runs from a configuration.
+///
+/// # Errors
+/// That.
+pub(super) fn check(spec: &DaemonSpec) -> Result<()> {
+    config::iscsi::check_secrets(&spec.targets)?;
+    preflight::check_flash_is_apart(spec)
+}
+
+/// Forgets changes made online that the file says by now, and tells of those that wait for a disk.
+async fn keep(state: &Arc<ControlState>, new: &DaemonSpec) {
+    let Some(sources) = new.sources.clone() else { return };
+    for disk in sources.waiting() {
+        let text = "reload: what was changed of this disk while Forebay ran waits: the configuration file has no such disk";
+        state.report(Some(&disk.0), Severity::Warning, text);
+    }
+    let kept = tokio::task::spawn_blocking(move || sources.keep()).await;
+    if let Err(error) = kept.map_err(anyhow::Error::from).flatten() {
+        state.report(None, Severity::Warning, &format!("reload: {error:#}"));
+    }
+}
+
+pub(super) fn shown_as(difference: &Difference) -> Change {
     Change {
         disk: difference.disk().map(ToString::to_string),
         kind: difference.kind().to_owned(),
@@ -103,7 +125,7 @@ fn shown_as(difference: &Difference) -> Change {
 }
 
 /// Brings the differences about; what cannot be is noted with its change.
-async fn take_over(
+pub(super) async fn take_over(
     state: &Arc<ControlState>,
     new: &DaemonSpec,
     found: &[Difference],
@@ -112,13 +134,19 @@ async fn take_over(
     let mut spec = difference::in_force(&state.opener.spec(), new);
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
-            Difference::Mode(disk, mode) => {
-                let done = set_mode(state, &disk.0, *mode).await;
+            Difference::Changed(disk, settings) => {
                 let of_disk = spec.disks.iter_mut().find(|it| it.name == *disk);
-                if let (Some(of_disk), Ok(())) = (of_disk, &done) {
-                    of_disk.mode = *mode;
+                let asked = new.disks.iter().find(|it| it.name == *disk);
+                match (of_disk, asked) {
+                    (Some(of_disk), Some(asked)) => {
+                        let done = change_settings(state, asked, settings).await;
+                        if done.is_ok() {
+                            of_disk.take_over_online(asked);
+                        }
+                        done
+                    }
+                    _ => Ok(()),
                 }
-                done
             }
             Difference::AtNextStart(disk, _) => {
                 let disk = disk.as_ref().map(|disk| disk.0.as_str());
@@ -139,7 +167,7 @@ async fn take_over(
                 Ok(served) => Err(anyhow::anyhow!(served.warnings.join("; "))),
                 Err(error) => Err(error),
             },
-            Difference::Mode(..) | Difference::Listeners | Difference::AtNextStart(..) => Ok(()),
+            Difference::Changed(..) | Difference::Listeners | Difference::AtNextStart(..) => Ok(()),
         };
         if let Err(error) = done {
             change.error = Some(format!("{error:#}"));
@@ -155,10 +183,18 @@ async fn take_over(
     }
 }
 
-async fn set_mode(state: &ControlState, name: &str, mode: Mode) -> Result<()> {
-    // One that is refused has it when it is opened.
-    let Ok(disk) = state.find(name) else { return Ok(()) };
-    change::ask_for_mode(state, &disk, mode).await
+/// Has a disk at work take over settings that are otherwise.
+async fn change_settings(
+    state: &ControlState,
+    disk: &DiskSpec,
+    settings: &[Setting],
+) -> Result<()> {
+    // One that is refused has them when it is opened.
+    let Ok(served) = state.find(&disk.name.0) else { return Ok(()) };
+    if settings.iter().any(|(key, _)| *key == "mode") {
+        change::ask_for_mode(state, &served, disk.mode).await?;
+    }
+    Ok(())
 }
 
 /// Begins to detach a disk that no file lists any more.

@@ -38,7 +38,7 @@ pub(super) fn answer(
         http: None,
         disks: Vec::new(),
         listeners: Vec::new(),
-        file: spec.file.as_ref().map(|file| file.display().to_string()),
+        file: spec.file().map(|file| file.display().to_string()),
         refused: Vec::new(),
         starting: spec.disks.iter().map(|disk| disk.name.to_string()).collect(),
     };

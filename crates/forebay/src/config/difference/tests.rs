@@ -18,7 +18,10 @@ fn check(old: &str, new: &str, expect: &[&str]) {
         let of = difference.disk().map_or("-".to_owned(), ToString::to_string);
         let keys = match &difference {
             Difference::AtNextStart(_, keys) => format!(" {}", keys.join(",")),
-            Difference::Mode(_, mode) => format!(" {mode}"),
+            Difference::Changed(_, settings) => {
+                let each = settings.iter().map(|(key, value)| format!("{key}={value}"));
+                format!(" {}", each.collect::<Vec<_>>().join(","))
+            }
             _ => String::new(),
         };
         format!("{of} {}{keys}", difference.kind())
@@ -30,10 +33,19 @@ fn check(old: &str, new: &str, expect: &[&str]) {
 fn each_difference_between_two_configurations_is_named() {
     let (a, b) = (disk("a", ""), disk("b", ""));
     check(&a, &disk("a", "# a comment"), &[]);
-    check(&a, &disk("a", "ram = \"1MiB\"\npolicy = \"lru\""), &["a at-next-start ram,policy"]);
-    check(&a, &disk("a", "mode = \"write-around\""), &["a mode write-around"]);
+    check(&a, &disk("a", "block-size = \"4KiB\""), &["a at-next-start block-size"]);
+    let two = disk("a", "block-size = \"4KiB\"\npolicy = \"lru\"");
+    check(&a, &two, &["a at-next-start block-size,policy"]);
+    check(&a, &disk("a", "mode = \"write-around\""), &["a changed mode=write-around"]);
     let written_back = disk("a", "mode = \"write-back\"\nflash = \"/f:64MiB\"");
     check(&a, &written_back, &["a at-next-start mode,flash,write-log"]);
+    let through =
+        disk("a", "mode = \"write-through\"\nflash = \"/f:64MiB\"\nwrite-log = \"16MiB\"");
+    check(&written_back, &through, &["a changed mode=write-through"]);
+    check(&through, &written_back, &["a changed mode=write-back"]);
+    let slow = written_back.clone() + "max-destage-rate = \"1MiB\"";
+    check(&written_back, &slow, &["a at-next-start max-destage-rate"]);
+    check(&slow, &written_back, &["a at-next-start max-destage-rate"]);
     check(&(a.clone() + &b), &(b.clone() + &disk("c", "")), &["c added", "a removed"]);
     check(&a, &format!("shards = 1\nreactor = \"epoll\"\n{a}"), &["- at-next-start reactor"]);
     let moved = a.replace("/run/a", "/run/other");

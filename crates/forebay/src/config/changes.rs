@@ -1,0 +1,208 @@
+//! Changes that were made while a daemon ran, kept in its state folder. They count more than the configuration file.
+//!
+//! ```text
+//!   disk add, set, reset, remove ──► Changes ──► NAME.changes.toml
+//!   forebay.toml ──┐                    │
+//!                  └──── merged with ◄──┘──► DaemonSpec, at a start and at a reload
+//! ```
+//! The file has the shape of a configuration file: a `[[disk]]` table has the settings of a disk that were changed, or all
+//! of a disk that was added; `removed` lists disks that the configuration file has and that are not served.
+//!
+//! What the configuration file says as well is no change: it is dropped when the file is read again.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use toml::{Table, Value};
+
+use super::name_from_backend;
+use super::values::Name;
+
+/// What the file begins with.
+const HEAD: &str = "\
+# Changes that were made while Forebay ran. They count more than its configuration file.
+# 'forebay config save' writes them there. 'forebay disk reset' takes those of a disk back.
+";
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Changes {
+    /// Names of disks of the configuration file that are not served.
+    removed: Vec<Name>,
+    /// Settings of disks, each with its name.
+    disk: Vec<Table>,
+}
+
+impl Changes {
+    /// What the file at `path` has; nothing where there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not such a file.
+    pub fn load(path: &Path) -> Result<Changes> {
+        let read = || -> Result<Changes> {
+            let text = match fs::read_to_string(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Ok(Changes::default());
+                }
+                text => text?,
+            };
+            let changes: Changes = toml::from_str(&text)?;
+            let is_named = |table: &Table| name_in(table).is_some();
+            ensure!(changes.disk.iter().all(is_named), "a [[disk]] table has no name");
+            Ok(changes)
+        };
+        read().with_context(|| {
+            format!(
+                "the changes that were made while Forebay ran, in {}, cannot be used; to start without them, move that file away",
+                path.display()
+            )
+        })
+    }
+
+    /// Keeps them at `path`, durably; without changes there is no file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn store(&self, path: &Path) -> io::Result<()> {
+        if self.is_empty() {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        forebay_host::fence::replace(path, self.text().as_bytes()).map(drop)
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> String {
+        HEAD.to_owned() + &toml::to_string(self).unwrap_or_default()
+    }
+
+    /// True when nothing was changed.
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.disk.is_empty()
+    }
+
+    /// Disk `name` has these settings; others keep what they are.
+    pub fn set(&mut self, name: &Name, settings: &Table) {
+        let settings = settings.iter().map(|(key, value)| (key.clone(), value.clone()));
+        self.entry(name).extend(settings);
+    }
+
+    /// Disk `name` is new, or comes back.
+    pub fn add(&mut self, name: &Name, settings: &Table) {
+        self.removed.retain(|it| it != name);
+        if !settings.is_empty() {
+            self.set(name, settings);
+        }
+    }
+
+    /// Disk `name` is not served any more. `is_listed`: the configuration file has it.
+    pub fn remove(&mut self, name: &Name, is_listed: bool) {
+        self.disk.retain(|table| name_in(table).as_ref() != Some(name));
+        if is_listed && !self.removed.contains(name) {
+            self.removed.push(name.clone());
+        }
+    }
+
+    /// Takes back what was changed of disk `name`: all, or these settings; false when nothing was.
+    pub fn reset(&mut self, name: &Name, keys: &[String]) -> bool {
+        let before = self.clone();
+        if keys.is_empty() {
+            self.removed.retain(|it| it != name);
+            self.disk.retain(|table| name_in(table).as_ref() != Some(name));
+        } else {
+            let of_disk =
+                self.disk.iter_mut().filter(|table| name_in(table).as_ref() == Some(name));
+            of_disk.for_each(|table| {
+                table.retain(|key, _| key == "name" || !keys.iter().any(|it| it == key))
+            });
+        }
+        self.tidy();
+        *self != before
+    }
+
+    /// The settings of disk `name` that were changed.
+    pub fn of(&self, name: &Name) -> Option<&Table> {
+        self.disk.iter().find(|table| name_in(table).as_ref() == Some(name))
+    }
+
+    /// The disks of the configuration file that were removed.
+    pub fn removed(&self) -> &[Name] {
+        &self.removed
+    }
+
+    /// Drops what `file`, a configuration file, says as well.
+    pub fn settle(&mut self, file: &Table) {
+        self.removed.retain(|name| find(file, name).is_some());
+        for table in &mut self.disk {
+            if let Some(listed) = name_in(table).and_then(|name| find(file, &name)) {
+                table.retain(|key, value| key == "name" || listed.get(key) != Some(value));
+            }
+        }
+        self.tidy();
+    }
+
+    /// Changes of disks that the configuration file does not have, so that they wait for it.
+    pub fn waiting(&self, file: &Table) -> Vec<Name> {
+        let is_waiting = |table: &&Table| {
+            let is_listed = name_in(table).is_some_and(|name| find(file, &name).is_some());
+            !is_listed && !table.contains_key("backend")
+        };
+        self.disk.iter().filter(is_waiting).filter_map(name_in).collect()
+    }
+
+    /// The configuration file with the settings and the disks of the changes. Disks that were removed are still in it.
+    pub fn merged(&self, file: &Table) -> Table {
+        let mut merged = file.clone();
+        let disks = merged.entry("disk").or_insert_with(|| Value::Array(Vec::new()));
+        let Value::Array(disks) = disks else { return merged };
+        for change in &self.disk {
+            let name = name_in(change);
+            let is_it = |disk: &&mut Value| disk.as_table().and_then(name_in) == name;
+            match disks.iter_mut().find(is_it).and_then(Value::as_table_mut) {
+                Some(disk) => disk.extend(change.clone()),
+                None if change.contains_key("backend") => disks.push(Value::Table(change.clone())),
+                None => {}
+            }
+        }
+        merged
+    }
+
+    fn entry(&mut self, name: &Name) -> &mut Table {
+        let found = self.disk.iter().position(|table| name_in(table).as_ref() == Some(name));
+        let at = found.unwrap_or_else(|| {
+            let named = ("name".to_owned(), Value::String(name.to_string()));
+            self.disk.push(Table::from_iter([named]));
+            self.disk.len() - 1
+        });
+        &mut self.disk[at]
+    }
+
+    /// A table with nothing but a name says nothing.
+    fn tidy(&mut self) {
+        self.disk.retain(|table| table.keys().any(|key| key != "name"));
+    }
+}
+
+/// The disk called `name` of a configuration file.
+pub fn find<'a>(file: &'a Table, name: &Name) -> Option<&'a Table> {
+    let disks = file.get("disk")?.as_array()?.iter().filter_map(Value::as_table);
+    disks.into_iter().find(|disk| name_in(disk).as_ref() == Some(name))
+}
+
+/// The name of a `[[disk]]` table.
+pub fn name_in(disk: &Table) -> Option<Name> {
+    let text = |key| disk.get(key).and_then(Value::as_str);
+    match text("name") {
+        Some(name) => name.parse().ok(),
+        None => text("backend").map(name_from_backend),
+    }
+}
+
+#[cfg(test)]
+mod tests;

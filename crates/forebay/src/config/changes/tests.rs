@@ -1,0 +1,186 @@
+//! Changes, merged with a configuration file and written into it.
+
+use super::*;
+use crate::config::file;
+use crate::config::saved::with_changes;
+use crate::config::values::Size;
+use crate::config::{DaemonSpec, DiskOptions, sources};
+
+const FILE: &str = r#"
+# The database.
+[[disk]]
+name = "db"
+backend = "mem:1MiB"
+policy = "lru"          # as measured
+nbd = ["unix:/run/db"]
+
+[[disk]]                # named after its image
+backend = "file:/san/web.raw"
+nbd = ["unix:/run/web"]
+"#;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn table(text: &str) -> Table {
+    toml::from_str(text).unwrap()
+}
+
+/// The configuration that `FILE` and `more` are with the changes, by way of a state folder.
+fn with(changes: &Changes, text: &str) -> DaemonSpec {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, state) = (folder.path().join("f.toml"), folder.path().join("state"));
+    changes.store(&state.join("f.changes.toml")).unwrap();
+    fs::write(&path, format!("state-dir = \"{}\"\n{text}", state.display())).unwrap();
+    file::load(&path).unwrap()
+}
+
+/// Saved into the file, changes say what they said before: the same disks, addresses and units.
+fn check_saved(changes: &Changes, text: &str) -> String {
+    let saved = with_changes(text, changes).unwrap();
+    let (before, after) = (with(changes, text), file::parse(&saved, name("f")).unwrap());
+    assert_eq!(after.disks, before.disks, "{saved}");
+    assert_eq!(after.listeners, before.listeners, "{saved}");
+    assert_eq!(after.targets, before.targets, "{saved}");
+    let mut left = changes.clone();
+    left.settle(&table(&saved));
+    assert!(left.is_empty(), "{left:?}\n{saved}");
+    saved
+}
+
+#[test]
+fn a_change_counts_more_than_the_file_and_is_taken_back() {
+    let mut changes = Changes::default();
+    changes.set(&name("db"), &table("policy = \"fifo\"\nram = \"2MiB\""));
+    changes.set(&name("web"), &table("ram = \"3MiB\""));
+    let spec = with(&changes, FILE);
+    assert_eq!((spec.disks[0].ram_bytes, spec.disks[1].ram_bytes), (2 << 20, 3 << 20));
+    assert_eq!(spec.disks[0].policy.to_string(), "fifo");
+    assert!(changes.reset(&name("db"), &["policy".to_owned()]));
+    assert!(!changes.reset(&name("db"), &["policy".to_owned()]));
+    assert_eq!(with(&changes, FILE).disks[0].policy.to_string(), "lru");
+    assert!(changes.reset(&name("db"), &[]) && changes.reset(&name("web"), &[]));
+    assert!(changes.is_empty());
+}
+
+#[test]
+fn disks_come_and_go_and_come_back() {
+    let mut changes = Changes::default();
+    changes.add(&name("new"), &table("backend = \"mem:2MiB\"\nnbd = [\"unix:/run/new\"]"));
+    changes.remove(&name("db"), true);
+    let names = |changes: &Changes| -> Vec<String> {
+        with(changes, FILE).disks.iter().map(|disk| disk.name.to_string()).collect()
+    };
+    assert_eq!(names(&changes), ["web", "new"]);
+    assert!(changes.reset(&name("db"), &[]));
+    assert_eq!(names(&changes), ["db", "web", "new"]);
+    changes.remove(&name("new"), false);
+    assert!(changes.is_empty(), "{changes:?}");
+}
+
+#[test]
+fn changes_of_a_disk_that_the_file_does_not_have_wait() {
+    let mut changes = Changes::default();
+    changes.set(&name("other"), &table("ram = \"2MiB\""));
+    let spec = with(&changes, FILE);
+    assert_eq!(spec.disks.len(), 2);
+    assert_eq!(spec.sources.unwrap().waiting(), [name("other")]);
+}
+
+#[test]
+fn what_the_file_says_as_well_is_no_change() {
+    let mut changes = Changes::default();
+    changes.set(&name("db"), &table("policy = \"lru\"\nram = \"2MiB\""));
+    changes.remove(&name("gone"), true);
+    changes.settle(&table(FILE));
+    assert_eq!(changes.of(&name("db")).unwrap(), &table("name = \"db\"\nram = \"2MiB\""));
+    assert!(changes.removed().is_empty());
+}
+
+#[test]
+fn a_file_of_changes_that_is_wrong_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.changes.toml");
+    assert_eq!(Changes::load(&path).unwrap(), Changes::default());
+    for text in ["bogus = 1", "[[disk]]\nram = \"1MiB\"", "removed = [\"a/b\"]", "\u{0}"] {
+        fs::write(&path, text).unwrap();
+        let error = format!("{:#}", Changes::load(&path).unwrap_err());
+        assert!(
+            error.contains("f.changes.toml") && error.contains("move that file away"),
+            "{error}"
+        );
+    }
+    let mut changes = Changes::default();
+    changes.remove(&name("db"), true);
+    changes.store(&path).unwrap();
+    assert_eq!(Changes::load(&path).unwrap(), changes);
+    Changes::default().store(&path).unwrap();
+    assert!(!path.exists(), "without changes there is no file");
+}
+
+#[test]
+fn a_setting_that_no_disk_has_is_refused_with_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, state) = (folder.path().join("f.toml"), folder.path().join("state"));
+    let mut changes = Changes::default();
+    changes.set(&name("db"), &table("ramm = \"1MiB\""));
+    changes.store(&state.join("f.changes.toml")).unwrap();
+    fs::write(&path, format!("state-dir = \"{}\"\n{FILE}", state.display())).unwrap();
+    let error = format!("{:#}", file::load(&path).unwrap_err());
+    assert!(error.contains("is `ram` meant?") && error.contains("f.changes.toml"), "{error}");
+}
+
+#[test]
+fn options_are_the_settings_that_were_given() {
+    assert!(sources::settings(&DiskOptions::default()).is_empty());
+    let given: DiskOptions =
+        toml::from_str("ram = \"2MiB\"\nread-only = true\nnbd = [\"unix:/run/a?mode=0660\"]")
+            .unwrap();
+    let settings = sources::settings(&given);
+    assert_eq!(settings.len(), 3);
+    assert_eq!(settings["ram"].as_str(), Some(Size(2 << 20).to_string().as_str()));
+    let again: DiskOptions = serde::Deserialize::deserialize(settings).unwrap();
+    assert_eq!(again, given);
+}
+
+#[test]
+fn a_saved_file_keeps_its_comments_and_its_order() {
+    let mut changes = Changes::default();
+    changes.set(&name("db"), &table("policy = \"fifo\"\nram = \"2MiB\""));
+    changes.add(&name("new"), &table("backend = \"mem:2MiB\"\nnbd = [\"unix:/run/new\"]"));
+    let saved = check_saved(&changes, FILE);
+    assert!(saved.starts_with("\n# The database.\n"), "{saved}");
+    assert!(saved.contains("policy = \"fifo\"          # as measured\n"), "{saved}");
+    assert!(saved.contains("[[disk]]                # named after its image\n"), "{saved}");
+    assert!(
+        saved.contains("[[disk]]\nname = \"new\"\n") || saved.contains("name = \"new\""),
+        "{saved}"
+    );
+}
+
+#[test]
+fn a_saved_file_leaves_every_logical_unit_its_number() {
+    let units = |more: &str| {
+        let disk = |name: &str| format!("[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\n");
+        let target = "[[iscsi]]\nlisten = [\"127.0.0.1:3260\"]\ntarget = \"iqn.2026-01.org:t\"\n";
+        format!("{}{}{}{target}{more}", disk("a"), disk("b"), disk("c"))
+    };
+    let mut changes = Changes::default();
+    changes.remove(&name("a"), true);
+    changes.add(&name("d"), &table("backend = \"mem:1MiB\"\nnbd = [\"unix:/run/d\"]"));
+    let numbers = |saved: &str| -> Vec<(u16, String)> {
+        let spec = file::parse(saved, name("f")).unwrap();
+        spec.targets[0].luns.iter().map(|(lun, unit)| (*lun, unit.to_string())).collect()
+    };
+    let expect = |units: &[(u16, &str)]| -> Vec<(u16, String)> {
+        units.iter().map(|(lun, unit)| (*lun, (*unit).to_owned())).collect()
+    };
+    let nbd = "[[nbd]]\nlisten = \"127.0.0.1:10809\"\ndisks = [\"a\", \"d2\"]\n".replace("d2", "b");
+    let all = check_saved(&changes, &(units("") + &nbd));
+    assert_eq!(numbers(&all), expect(&[(1, "b"), (2, "c"), (3, "d")]));
+    let some = check_saved(&changes, &(units("disks = [\"b\", \"a\", \"c\"]\n") + &nbd));
+    assert_eq!(numbers(&some), expect(&[(0, "b"), (2, "c")]));
+    let said = check_saved(&changes, &(units("luns = { 5 = \"a\", 7 = \"c\" }\n") + &nbd));
+    assert_eq!(numbers(&said), expect(&[(7, "c")]));
+}

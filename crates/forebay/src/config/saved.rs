@@ -1,0 +1,100 @@
+//! What `forebay config save` makes of a configuration file: the same file, with the changes in it.
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item};
+
+use super::changes::{Changes, name_in};
+use super::values::Name;
+
+/// Writes changes into the text of a configuration file; its comments and its order stay.
+///
+/// # Errors
+/// It is no TOML, or its disks are no tables.
+pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
+    let mut document: DocumentMut = text.parse()?;
+    let said: Table = toml::from_str(text)?;
+    let merged = changes.merged(&said);
+    let disks: Vec<&Table> = merged
+        .get("disk")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_table)
+        .collect();
+    let names: Vec<Option<Name>> = disks.iter().map(|disk| name_in(disk)).collect();
+    fix_units(&mut document, &names, changes);
+    let tables = document
+        .entry("disk")
+        .or_insert(Item::ArrayOfTables(ArrayOfTables::new()))
+        .as_array_of_tables_mut()
+        .context("'disk' is written as one array: use a [[disk]] table for each disk first")?;
+    for (at, name) in names.iter().enumerate() {
+        let change = name.as_ref().and_then(|name| changes.of(name));
+        if at >= tables.len() {
+            tables.push(toml_edit::Table::new());
+        }
+        let (Some(table), Some(change)) = (tables.get_mut(at), change) else { continue };
+        for (key, value) in change {
+            let value: toml_edit::Value = value.to_string().parse()?;
+            match table.get_mut(key).and_then(Item::as_value_mut) {
+                Some(known) => {
+                    // What is written behind it stays there.
+                    let decor = known.decor().clone();
+                    *known = value;
+                    *known.decor_mut() = decor;
+                }
+                None => drop(table.insert(key, toml_edit::value(value))),
+            }
+        }
+    }
+    for at in (0..names.len()).rev() {
+        if names[at].as_ref().is_some_and(|name| changes.removed().contains(name)) {
+            tables.remove(at);
+        }
+    }
+    for listener in document
+        .get_mut("nbd")
+        .and_then(|it| it.as_array_of_tables_mut())
+        .into_iter()
+        .flat_map(|it| it.iter_mut())
+    {
+        if let Some(disks) = listener.get_mut("disks").and_then(Item::as_array_mut) {
+            disks.retain(|it| !is_removed(it, changes));
+        }
+    }
+    Ok(document.to_string())
+}
+
+fn is_removed(name: &toml_edit::Value, changes: &Changes) -> bool {
+    name.as_str().is_some_and(|name| changes.removed().iter().any(|it| it.0 == name))
+}
+
+/// Says the number of each logical unit that its place in a list says so far, where a disk goes: the others keep theirs.
+fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Changes) {
+    let goes = |name: &str| changes.removed().iter().any(|it| it.0 == name);
+    let targets = document.get_mut("iscsi").and_then(Item::as_array_of_tables_mut);
+    for target in targets.into_iter().flat_map(|targets| targets.iter_mut()) {
+        if let Some(luns) = target.get_mut("luns").and_then(Item::as_table_like_mut) {
+            let gone = luns.iter().filter(|(_, unit)| unit.as_str().is_some_and(goes));
+            let gone: Vec<String> = gone.map(|(number, _)| number.to_owned()).collect();
+            for number in gone {
+                luns.remove(&number);
+            }
+            continue;
+        }
+        let units: Vec<String> = match target.get("disks").and_then(Item::as_array) {
+            Some(disks) => disks.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+            None => names.iter().flatten().map(ToString::to_string).collect(),
+        };
+        if !units.iter().any(|unit| goes(unit)) {
+            continue;
+        }
+        let mut luns = InlineTable::new();
+        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| !goes(unit)) {
+            luns.insert(number.to_string(), unit.as_str().into());
+        }
+        target.remove("disks");
+        target.insert("luns", toml_edit::value(luns));
+    }
+}

@@ -1,0 +1,144 @@
+//! The settings of a disk, each by its key and as a configuration file would say it.
+
+use std::time::Duration;
+
+use super::values::{Flash, FlushSemantics, Size, Span, Switch};
+use super::{DiskSpec, VhostUserSpec, WriteLogSpec};
+
+/// What a setting says that nobody gave.
+pub const NONE: &str = "none";
+
+/// The settings that a disk at work takes over.
+const ONLINE: [&str; 1] = ["mode"];
+
+/// A setting: its key, and what it is.
+pub type Setting = (&'static str, String);
+
+impl DiskSpec {
+    /// All of them. Those of the write log are there with a write log.
+    pub fn settings(&self) -> Vec<Setting> {
+        let DiskSpec {
+            name: _,
+            in_vain: _,
+            backend,
+            mode,
+            block_size,
+            ram_bytes,
+            flash,
+            write_log,
+            grid_offset,
+            policy,
+            flash_admission,
+            flash_dwpd,
+            bypass_sequential,
+            metadata_bytes_max,
+            recorder_bytes,
+            write_cache,
+            write_cache_of_units,
+            read_only,
+            raw_anyway,
+            backend_exclusive,
+            take_over,
+            unit_id,
+            physical_block,
+            backend_timeout,
+            on_timeout,
+            vhost_user,
+        } = self;
+        let write_cache = match (write_cache, write_cache_of_units) {
+            (true, false) => "on; off over iSCSI".to_owned(),
+            (is_on, _) => Switch(*is_on).to_string(),
+        };
+        let mut settings = vec![
+            ("backend", backend.clone()),
+            ("mode", mode.to_string()),
+            ("block-size", size(*block_size)),
+            ("ram", size(*ram_bytes)),
+            ("flash", flash.as_ref().map_or(NONE.to_owned(), Flash::to_string)),
+            ("write-log", write_log.as_ref().map_or(NONE.to_owned(), |log| size(log.bytes))),
+            ("grid-offset", grid_offset.to_string()),
+            ("policy", policy.to_string()),
+            ("flash-admission", flash_admission.to_string()),
+            ("flash-dwpd", or_none(flash_dwpd.as_ref())),
+            ("bypass-sequential", bypass_sequential.to_string()),
+            ("metadata-limit", size(*metadata_bytes_max)),
+            ("recorder", size(*recorder_bytes)),
+            ("write-cache", write_cache),
+            ("read-only", read_only.to_string()),
+            ("raw-anyway", raw_anyway.to_string()),
+            ("backend-exclusive", backend_exclusive.to_string()),
+            ("take-over", or_none(take_over.as_ref())),
+            ("unit-id", or_none(unit_id.as_ref())),
+            ("physical-block", size(*physical_block)),
+            ("backend-timeout", span(*backend_timeout)),
+            ("on-timeout", on_timeout.to_string()),
+            ("vhost-user", or_none(vhost_user.as_ref().map(|device| &device.socket))),
+        ];
+        settings.extend(write_log.iter().flat_map(WriteLogSpec::settings));
+        if let Some(VhostUserSpec { queues, .. }) = vhost_user {
+            settings.push(("queues", queues.to_string()));
+        }
+        settings
+    }
+
+    /// What `other` says otherwise: first what a disk at work takes over, then what only a start does.
+    pub fn changed(&self, other: &DiskSpec) -> [Vec<Setting>; 2] {
+        let before = self.settings();
+        let is_other = |(key, value): &Setting| {
+            before.iter().any(|(known, before)| known == key && before != value)
+        };
+        let changed = other.settings().into_iter().filter(is_other);
+        // To write to a log the disk must have one.
+        let has_log = self.write_log.is_some() || !other.mode.0.logs();
+        let is_online = |(key, _): &Setting| ONLINE.contains(key) && (has_log || *key != "mode");
+        let (online, at_start) = changed.partition(is_online);
+        [online, at_start]
+    }
+
+    /// Takes over of `other` what a disk at work does.
+    pub fn take_over_online(&mut self, other: &DiskSpec) {
+        if self.write_log.is_some() || !other.mode.0.logs() {
+            self.mode = other.mode;
+        }
+    }
+}
+
+impl WriteLogSpec {
+    fn settings(&self) -> Vec<Setting> {
+        let WriteLogSpec {
+            bytes: _,
+            order,
+            journal,
+            barrier,
+            rate_max,
+            flush,
+            dirty_age_max,
+            accepts_data_loss,
+        } = self;
+        let FlushSemantics(is_deferred) = flush;
+        let mut settings = vec![
+            ("destage-order", order.map_or("default".to_owned(), |order| order.to_string())),
+            ("destage-journal", journal.clone().unwrap_or_else(|| "default".to_owned())),
+            ("destage-barrier", barrier.to_string()),
+            ("max-destage-rate", or_none(rate_max.map(Size).as_ref())),
+            ("flush-semantics", flush.to_string()),
+        ];
+        if *is_deferred {
+            settings.push(("max-dirty-age", span(*dirty_age_max)));
+            settings.push(("accept-data-loss", accepts_data_loss.to_string()));
+        }
+        settings
+    }
+}
+
+fn or_none(value: Option<&impl ToString>) -> String {
+    value.map_or(NONE.to_owned(), ToString::to_string)
+}
+
+fn size(bytes: u64) -> String {
+    Size(bytes).to_string()
+}
+
+fn span(time: Duration) -> String {
+    Span(time).to_string()
+}

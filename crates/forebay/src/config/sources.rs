@@ -1,0 +1,156 @@
+//! Where a configuration comes from: a file or a command line, and what was changed since.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use forebay_host::folders;
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::changes::{Changes, find};
+use super::file::{self, File};
+use super::values::Name;
+use super::{DaemonSpec, DiskOptions, difference};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sources {
+    /// The configuration file; none: a command line.
+    pub file: Option<PathBuf>,
+    /// What the file said when it was read, or the command line in its words.
+    said: Table,
+    /// The daemon's name, unless the file says another.
+    name: Name,
+    /// What was changed since.
+    pub changes: Changes,
+    /// Where that is kept; none: nowhere.
+    pub kept: Option<PathBuf>,
+}
+
+impl Sources {
+    /// The file at `path`, which says `text`, and the changes of the daemon that it is for.
+    ///
+    /// # Errors
+    /// The file, or that of the changes, means nothing.
+    pub(super) fn of_file(path: &Path, text: &str, name: Name) -> Result<Sources> {
+        let file: File = toml::from_str(text)?;
+        let kept = file.state_dir.clone().or_else(folders::state_folder);
+        let of = file.name.as_ref().unwrap_or(&name);
+        let kept = kept.map(|state| state.join(format!("{of}.changes.toml")));
+        let changes = kept.as_deref().map(Changes::load).transpose()?.unwrap_or_default();
+        // The daemon may be somewhere else when it is read again.
+        let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut sources =
+            Sources { file: Some(file), said: toml::from_str(text)?, name, changes, kept };
+        sources.changes.settle(&sources.said);
+        Ok(sources)
+    }
+
+    /// A command line that says this of its one disk.
+    pub fn of_command(name: &Name, backend: &str, options: &DiskOptions) -> Sources {
+        let mut disk = settings(options);
+        disk.insert("name".to_owned(), Value::String(name.to_string()));
+        disk.insert("backend".to_owned(), Value::String(backend.to_owned()));
+        let disks = Value::Array(vec![Value::Table(disk)]);
+        let said = Table::from_iter([("disk".to_owned(), disks)]);
+        Sources { file: None, said, name: name.clone(), changes: Changes::default(), kept: None }
+    }
+
+    /// The configuration that the file and the changes say.
+    ///
+    /// # Errors
+    /// It cannot work.
+    pub fn spec(&self) -> Result<DaemonSpec> {
+        let spec = self.described().and_then(|spec| {
+            super::check::daemon(&spec)?;
+            Ok(spec)
+        });
+        match (&self.kept, self.changes.is_empty()) {
+            (Some(path), false) => spec.with_context(|| {
+                format!("with the changes that were made while Forebay ran ({})", path.display())
+            }),
+            _ => spec,
+        }
+    }
+
+    /// The configuration of a daemon that runs with `old`: a command line says what disks are, the rest stays.
+    ///
+    /// # Errors
+    /// As [`Sources::spec`].
+    pub fn spec_after(&self, old: &DaemonSpec) -> Result<DaemonSpec> {
+        if self.file.is_some() {
+            return self.spec();
+        }
+        let sources = Some(self.clone());
+        let spec = DaemonSpec { disks: self.described()?.disks, sources, ..old.clone() };
+        super::check::daemon(&spec)?;
+        Ok(spec)
+    }
+
+    fn described(&self) -> Result<DaemonSpec> {
+        let merged = self.changes.merged(&self.said);
+        let mut spec = file::describe(File::deserialize(merged)?, self.name.clone())?;
+        for name in self.changes.removed() {
+            spec = difference::without(&spec, &name.0);
+        }
+        Ok(DaemonSpec { sources: Some(self.clone()), ..spec })
+    }
+
+    /// True when the file has the disk.
+    pub fn has(&self, name: &Name) -> bool {
+        find(&self.said, name).is_some()
+    }
+
+    /// Changes of disks that the file does not have.
+    pub fn waiting(&self) -> Vec<Name> {
+        self.changes.waiting(&self.said)
+    }
+
+    /// What the file says of a setting of a disk.
+    pub fn said(&self, name: &Name, key: &str) -> Option<String> {
+        find(&self.said, name)?.get(key).map(shown)
+    }
+
+    /// What was changed of a setting of a disk.
+    pub fn changed(&self, name: &Name, key: &str) -> Option<String> {
+        self.changes.of(name)?.get(key).map(shown)
+    }
+
+    /// Keeps the changes over a restart, durably. Those of a command line are kept nowhere.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn keep(&self) -> Result<()> {
+        let Some(path) = &self.kept else {
+            ensure!(
+                self.changes.is_empty() || self.file.is_none(),
+                "there is no state folder that could keep the change over a restart; set state-dir in the configuration file"
+            );
+            return Ok(());
+        };
+        let kept = self.changes.store(path);
+        kept.with_context(|| {
+            format!("the change cannot be kept over a restart, in {}", path.display())
+        })
+    }
+}
+
+/// The options that were given, as keys of a `[[disk]]` table.
+pub fn settings(options: &DiskOptions) -> Table {
+    let mut table = Table::try_from(options).unwrap_or_default();
+    let is_given = |value: &Value| match value {
+        Value::Boolean(is_on) => *is_on,
+        Value::Array(values) => !values.is_empty(),
+        _ => true,
+    };
+    table.retain(|_, value| is_given(value));
+    table
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(shown).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,326 @@
+//! Requests of the control socket that change what disks are configured to be, and show it.
+//!
+//! ```text
+//!   set, reset, add ─► Sources with the change ─► DaemonSpec, checked ─► differences of this disk ─┬─ dry run: that is all
+//!                                                                                                   ▼
+//!                             what was before ◄─ failed ─ taken over as by a reload ◄─ kept durably
+//!   remove ─► detached ─► kept durably, forgotten
+//! ```
+//! A change is kept in the state folder, and counts more than the configuration file. A daemon without a file keeps it as
+//! long as it runs.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use forebay_host::events::Severity;
+use toml::{Table, Value};
+
+use super::api::{Change, ConfigInfo, Origin, Reloaded, SettingInfo};
+use super::control::{ControlState, refuse};
+use super::{change, reload};
+use crate::config::difference::{Difference, differences};
+use crate::config::sources::Sources;
+use crate::config::values::{Name, Size};
+use crate::config::{DaemonSpec, DiskSpec};
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wish {
+    #[serde(default)]
+    dry_run: bool,
+    /// Keys, with commas in between; of `reset` alone.
+    #[serde(default)]
+    keys: String,
+}
+
+/// What a change works on.
+struct Before<'a> {
+    sources: &'a mut Sources,
+    spec: &'a DaemonSpec,
+}
+
+/// Changes settings of a disk.
+pub(super) async fn set(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<Name>,
+    Query(wish): Query<Wish>,
+    settings: Result<Json<Table>, JsonRejection>,
+) -> Response {
+    let settings = match settings {
+        Ok(Json(settings)) => settings,
+        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
+    };
+    let of = name.clone();
+    let has_mode = settings.contains_key("mode");
+    let edit = move |before: Before<'_>| {
+        let disk = disk_of(before.spec, &of)?;
+        let mut settings = settings;
+        keep_log(disk, before.sources, &mut settings);
+        before.sources.changes.set(&of, &settings);
+        Ok(())
+    };
+    let answer = answer(state.clone(), name.clone(), wish.dry_run, edit).await;
+    if answer.status().is_success()
+        && !wish.dry_run
+        && has_mode
+        && let Ok(disk) = state.find(&name.0)
+        && let Some(mode) = state.opener.spec().disks.iter().find(|it| it.name == name).map(|it| it.mode)
+        // To ask for the mode that it has cancels a detach.
+        && let Err(error) = change::ask_for_mode(&state, &disk, mode).await
+    {
+        return refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"));
+    }
+    answer
+}
+
+/// Takes changes of a disk back: it is as the file says.
+pub(super) async fn reset(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<Name>,
+    Query(wish): Query<Wish>,
+) -> Response {
+    let of = name.clone();
+    let keys: Vec<String> =
+        wish.keys.split(',').filter(|key| !key.is_empty()).map(str::to_owned).collect();
+    let edit = move |before: Before<'_>| {
+        let sources = before.sources;
+        let is_ours = sources.file.is_none() || sources.has(&of);
+        ensure!(
+            is_ours,
+            "it was added while Forebay ran, and the configuration file does not have it: 'forebay disk remove {of}' takes that back"
+        );
+        ensure!(sources.changes.reset(&of, &keys), "nothing of that was changed while Forebay ran");
+        Ok(())
+    };
+    answer(state, name, wish.dry_run, edit).await
+}
+
+/// Adds a disk and serves it.
+pub(super) async fn add(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<Name>,
+    Query(wish): Query<Wish>,
+    settings: Result<Json<Table>, JsonRejection>,
+) -> Response {
+    let settings = match settings {
+        Ok(Json(settings)) => settings,
+        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
+    };
+    let of = name.clone();
+    let edit = move |before: Before<'_>| {
+        check_has_file(before.sources)?;
+        let is_known = before.spec.disks.iter().any(|disk| disk.name == of);
+        ensure!(!is_known, "there is such a disk already; 'forebay disk set {of}' changes it");
+        ensure!(
+            !before.sources.has(&of),
+            "the configuration file has such a disk, which was removed while Forebay ran: 'forebay disk reset {of}' brings it back"
+        );
+        before.sources.changes.add(&of, &settings);
+        Ok(())
+    };
+    answer(state, name, wish.dry_run, edit).await
+}
+
+/// Detaches a disk for good.
+pub(super) async fn remove(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<Name>,
+) -> Response {
+    // On a task of its own: who asked may leave.
+    match tokio::spawn(async move { end(&state, &name).await }).await {
+        Ok(Ok(())) => Json(serde_json::json!({ "removed": true })).into_response(),
+        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+/// Destages everything, ends the disk, and serves it no more after a restart either.
+///
+/// # Errors
+/// It is served as before, or has ended and comes back with a restart.
+async fn end(state: &Arc<ControlState>, name: &Name) -> Result<()> {
+    let spec = state.opener.spec();
+    check_has_file(spec.sources.as_ref().context("it has no configuration that could change")?)?;
+    disk_of(&spec, name).with_context(|| format!("disk '{name}'"))?;
+    if let Ok(disk) = state.find(&name.0) {
+        change::end(state, &name.0, disk).await?;
+    }
+    let _one = state.reloading.lock().await;
+    state.forget(&name.0);
+    let spec = state.opener.spec();
+    let mut sources = spec.sources.clone().context("it has no configuration that could change")?;
+    let is_listed = sources.has(name);
+    sources.changes.remove(name, is_listed);
+    keep(&sources).await.with_context(|| {
+        format!("disk '{name}' was detached, and a restart serves it again as it was")
+    })?;
+    state.opener.change_spec(DaemonSpec { sources: Some(sources), ..(*spec).clone() });
+    state.report(Some(&name.0), Severity::Info, "the disk was removed from the configuration");
+    Ok(())
+}
+
+/// The settings of a disk, and where each comes from.
+pub(super) async fn settings(
+    State(state): State<Arc<ControlState>>,
+    Path(name): Path<Name>,
+) -> Response {
+    let spec = state.opener.spec();
+    let shown = || -> Result<Vec<SettingInfo>> {
+        let disk = disk_of(&spec, &name)?;
+        let sources = spec.sources.as_ref().context("it has no configuration")?;
+        let asked = sources.spec_after(&spec)?;
+        let asked = asked.disks.iter().find(|it| it.name == name).map(DiskSpec::settings);
+        let asked = asked.unwrap_or_default();
+        let requested = |key: &str, value: &String| {
+            let found = asked.iter().find(|(known, _)| *known == key).map(|(_, asked)| asked);
+            found.filter(|asked| *asked != value).cloned()
+        };
+        let mut all = disk.settings();
+        let listeners = spec.listeners.iter().filter(|it| it.disks.contains(&name));
+        let addresses: Vec<String> = listeners.map(|it| it.address.to_string()).collect();
+        all.push(("nbd", addresses.join(", ")));
+        let info = |(key, value): (&str, String)| SettingInfo {
+            key: key.to_owned(),
+            requested: requested(key, &value),
+            origin: origin(sources, &name, key),
+            replaces: sources.changed(&name, key).and_then(|_| sources.said(&name, key)),
+            value,
+        };
+        Ok(all.into_iter().map(info).collect())
+    };
+    match shown() {
+        Ok(settings) => Json(settings).into_response(),
+        Err(error) => refuse(StatusCode::NOT_FOUND, format!("disk '{name}': {error:#}")),
+    }
+}
+
+/// The configuration file, and what was changed since.
+pub(super) async fn config(State(state): State<Arc<ControlState>>) -> Response {
+    let spec = state.opener.spec();
+    let Some(sources) = &spec.sources else {
+        return refuse(StatusCode::NOT_FOUND, "this daemon has no configuration".to_owned());
+    };
+    let shown = |path: &std::path::PathBuf| path.display().to_string();
+    Json(ConfigInfo {
+        file: sources.file.as_ref().map(shown),
+        kept: sources.kept.as_ref().map(shown),
+        changes: sources.changes.clone(),
+    })
+    .into_response()
+}
+
+fn origin(sources: &Sources, name: &Name, key: &str) -> Origin {
+    match (sources.changed(name, key), sources.said(name, key)) {
+        (Some(_), _) => Origin::Online,
+        (None, Some(_)) if sources.file.is_some() => Origin::File,
+        (None, Some(_)) => Origin::CommandLine,
+        (None, None) => Origin::Default,
+    }
+}
+
+/// A mode without a log keeps the log that the disk has, so that it can come back.
+fn keep_log(disk: &DiskSpec, sources: &Sources, settings: &mut Table) {
+    let key = "write-log";
+    let is_said = sources.said(&disk.name, key).is_some()
+        || sources.changed(&disk.name, key).is_some()
+        || settings.contains_key(key);
+    if let (Some(log), false, true) = (&disk.write_log, is_said, settings.contains_key("mode")) {
+        settings.insert(key.to_owned(), Value::String(Size(log.bytes).to_string()));
+    }
+}
+
+fn check_has_file(sources: &Sources) -> Result<()> {
+    ensure!(
+        sources.file.is_some(),
+        "this daemon serves the one disk of its command line; 'forebay serve' serves several, and adds and removes them"
+    );
+    Ok(())
+}
+
+fn disk_of<'a>(spec: &'a DaemonSpec, name: &Name) -> Result<&'a DiskSpec> {
+    spec.disks.iter().find(|disk| disk.name == *name).context("there is no such disk here")
+}
+
+async fn answer(
+    state: Arc<ControlState>,
+    name: Name,
+    dry_run: bool,
+    edit: impl FnOnce(Before<'_>) -> Result<()> + Send + 'static,
+) -> Response {
+    // On a task of its own: who asked may leave.
+    let of = name.clone();
+    match tokio::spawn(async move { change_config(&state, &of, dry_run, edit).await }).await {
+        Ok(Ok(reloaded)) => Json(reloaded).into_response(),
+        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+/// Carries out a change of a disk's configuration.
+async fn change_config(
+    state: &Arc<ControlState>,
+    name: &Name,
+    dry_run: bool,
+    edit: impl FnOnce(Before<'_>) -> Result<()>,
+) -> Result<Reloaded> {
+    let _one = state.reloading.lock().await;
+    let old = state.opener.spec();
+    let before = old.sources.clone().context("it has no configuration that could change")?;
+    let mut after = before.clone();
+    edit(Before { sources: &mut after, spec: &old })?;
+    let new = after.spec_after(&old)?;
+    let checked = new.clone();
+    tokio::task::spawn_blocking(move || reload::check(&checked)).await??;
+    // Others' changes that wait for a restart are not of this one.
+    let is_of_it = |it: &Difference| matches!(it, Difference::Listeners) || it.disk() == Some(name);
+    let found: Vec<Difference> = differences(&old, &new).into_iter().filter(is_of_it).collect();
+    let late = found.iter().find_map(|it| match it {
+        Difference::AtNextStart(_, keys) if after.file.is_none() => Some(keys),
+        _ => None,
+    });
+    if let Some(keys) = late {
+        let options: Vec<String> = keys.iter().map(|key| format!("--{key}")).collect();
+        bail!(
+            "only a start changes {}, and the command line of this daemon says it: start it with other options",
+            options.join(" and ")
+        );
+    }
+    let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
+    if !dry_run {
+        keep(&after).await?;
+        reload::take_over(state, &new, &found, &mut changes).await;
+        if changes.iter().any(|change| change.error.is_some()) {
+            take_back(state, name, before, &found).await;
+        }
+    }
+    let file = after.file.as_ref().map(|file| file.display().to_string());
+    Ok(Reloaded { file, dry_run, changes })
+}
+
+/// What could not be made is not asked for any more.
+async fn take_back(state: &Arc<ControlState>, name: &Name, before: Sources, found: &[Difference]) {
+    let is_served = state.find(&name.0).is_ok();
+    if !is_served && found.iter().any(|it| matches!(it, Difference::Added(_))) {
+        state.forget(&name.0);
+    }
+    // One that was added, and is served but not everywhere, stays.
+    if is_served && found.iter().any(|it| matches!(it, Difference::Added(_))) {
+        return;
+    }
+    if let Err(error) = keep(&before).await {
+        state.report(Some(&name.0), Severity::Error, &format!("{error:#}"));
+    }
+    let spec = state.opener.spec();
+    state.opener.change_spec(DaemonSpec { sources: Some(before), ..(*spec).clone() });
+}
+
+/// Keeps what was changed, as files of this host.
+async fn keep(sources: &Sources) -> Result<()> {
+    let sources = sources.clone();
+    tokio::task::spawn_blocking(move || sources.keep()).await?
+}

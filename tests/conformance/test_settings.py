@@ -1,0 +1,208 @@
+"""Disks that are added, changed and removed while others are in use, and what a restart makes of that."""
+import json
+import os
+import random
+import time
+
+from bed import MIB, eventually, pattern, test
+from test_reload import Load, Served, client, disk, images
+
+
+def told(bed, served, *words, code=0):
+    """What a command about a disk changed: by disk its kind, and why not."""
+    command = [bed.program, "disk", *words, "--json", "--control", served.control]
+    said = bed.run(command, code=None)
+    assert said.returncode == code, said
+    return {change["disk"]: (change["kind"], change["error"]) for change in json.loads(said.stdout)["changes"]}
+
+
+def refused(bed, served, *words):
+    said = bed.run([bed.program, "disk", *words, "--control", served.control], code=None)
+    assert said.returncode == 1, said
+    return said.stderr
+
+
+def settings(bed, served, name="a"):
+    command = [bed.program, "disk", "show", name, "--origin", "--json", "--control", served.control]
+    return {setting["key"]: setting for setting in json.loads(bed.run(command))}
+
+
+def kept(bed):
+    """The text of what was changed online; none: nothing was."""
+    try:
+        with open(bed.path("state/forebay.changes.toml")) as f:
+            return f.read()
+    except FileNotFoundError:
+        return None
+
+
+def restart(served, by_kill=False):
+    if by_kill:
+        served.server.kill()
+    else:
+        assert served.server.stop() == 0
+    served.server.start()
+
+
+@test(forebay_only=True)
+def a_setting_that_is_changed_at_work_is_kept_over_a_restart_and_taken_back(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"), disk(bed, "b"))
+    load = Load(client(bed, "b"))
+    mode = ["set", "a", "--mode", "write-around"]
+    assert told(bed, served, *mode, "--dry-run") == {"a": ("changed", None)}
+    assert kept(bed) is None and settings(bed, served)["mode"]["origin"] == "default"
+    assert told(bed, served, *mode) == {"a": ("changed", None)} and told(bed, served, *mode) == {}
+    assert 'mode = "write-around"' in kept(bed)
+    load.stop()
+    restart(served)
+    assert served.stats("a")["mode"] == "write-around" and served.stats("b")["mode"] == "write-through"
+    restart(served, by_kill=True)
+    shown = settings(bed, served)["mode"]
+    assert (shown["value"], shown["origin"], shown["requested"]) == ("write-around", "online", None), shown
+    assert told(bed, served, "reset", "a", "mode") == {"a": ("changed", None)}
+    assert served.stats("a")["mode"] == "write-through" and kept(bed) is None
+    assert "nothing of that was changed" in refused(bed, served, "reset", "a")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def what_a_disk_cannot_take_over_at_work_waits_for_a_restart(bed):
+    images(bed, "a")
+    served = Served(bed, disk(bed, "a", 'block-size = "8KiB"\n'))
+    load = Load(client(bed, "a"))
+    block = ["set", "a", "--block-size", "16KiB"]
+    assert told(bed, served, *block) == {"a": ("at-next-start", None)}
+    shown = settings(bed, served)["block-size"]
+    assert (shown["value"], shown["requested"], shown["replaces"]) == ("8KiB", "16KiB", "8KiB"), shown
+    said = bed.run([bed.program, "disk", "show", "a", "--origin", "--control", served.control])
+    assert "after a restart: 16KiB; the file says 8KiB" in said, said
+    # What cannot work changes nothing.
+    assert "power of two" in refused(bed, served, "set", "a", "--block-size", "5KiB")
+    assert "at least one setting" in refused(bed, served, "set", "a")
+    assert "no disk 'x'" in refused(bed, served, "set", "x", "--mode", "monitor")
+    assert settings(bed, served)["block-size"]["requested"] == "16KiB"
+    load.stop()
+    restart(served)
+    shown = settings(bed, served)["block-size"]
+    assert (shown["value"], shown["requested"], shown["origin"]) == ("16KiB", None, "online"), shown
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def disks_are_added_and_removed_while_another_is_in_use_and_a_restart_knows_it(bed):
+    images(bed, "a", "b", "c")
+    served = Served(bed, disk(bed, "a"), disk(bed, "c"))
+    load = Load(client(bed, "a"))
+    new = ["add", "b", "file:" + bed.path("b.raw"), "--ram", "8MiB", "--nbd", "unix:" + bed.path("b.sock"),
+           "--mode", "write-back", "--flash", bed.path("pool") + ":64MiB"]
+    assert told(bed, served, *new, "--dry-run") == {"b": ("added", None)} and served.disks() == ["a", "c"]
+    assert told(bed, served, *new) == {"b": ("added", None)}
+    b = client(bed, "b")
+    b.pwrite(pattern(0, 4096, 7), 0)
+    assert "such a disk already" in refused(bed, served, *new)
+    assert "clients" in refused(bed, served, "remove", "b")
+    b.shutdown()
+    # A file that is read again changes nothing of it.
+    assert served.reload() == {}
+    bed.run([bed.program, "disk", "remove", "c", "--control", served.control])
+    eventually(lambda: not os.path.exists(bed.path("c.sock")), "nobody listens for it any more")
+    assert served.reload() == {} and served.disks() == ["a", "b"]
+    load.stop()
+    restart(served, by_kill=True)
+    assert served.disks() == ["a", "b"]
+    b = client(bed, "b")
+    assert bytes(b.pread(4096, 0)) == pattern(0, 4096, 7)
+    b.shutdown()
+    # Back to the file.
+    assert "disk remove b" in refused(bed, served, "reset", "b")
+    eventually(lambda: served.stats("b")["connections"] == 0, "its client has left")
+    bed.run([bed.program, "disk", "remove", "b", "--control", served.control])
+    with open(bed.path("b.raw"), "rb") as f:
+        assert f.read(4096) == pattern(0, 4096, 7)
+    assert "disk reset c" in refused(bed, served, "add", "c", "mem:1MiB")
+    assert told(bed, served, "reset", "c") == {"c": ("added", None)}
+    assert bytes(client(bed, "c").pread(4096, 0)) == pattern(0, 4096) and kept(bed) is None
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def what_cannot_be_done_or_kept_is_not_asked_for_any_more(bed):
+    images(bed, "a")
+    served = Served(bed, disk(bed, "a"))
+    missing = ["add", "b", "file:" + bed.path("b.raw"), "--nbd", "unix:" + bed.path("b.sock")]
+    assert "b.raw" in told(bed, served, *missing, code=1)["b"][1]
+    assert served.disks() == ["a"] and kept(bed) is None and served.reload() == {}
+    # The state folder takes nothing.
+    os.mkdir(bed.path("state/forebay.changes.toml.new"))
+    assert "cannot be kept over a restart" in refused(bed, served, "set", "a", "--mode", "write-around")
+    assert served.stats("a")["mode"] == "write-through" and settings(bed, served)["mode"]["origin"] == "default"
+    assert served.server.stop() == 0
+    # A file of changes that means nothing is named.
+    with open(bed.path("state/forebay.changes.toml"), "w") as f:
+        f.write("bogus = 1\n")
+    said = bed.run([bed.program, "serve", "--config", bed.path("forebay.toml"), "--check"], code=None)
+    assert said.returncode == 2 and "forebay.changes.toml" in said.stderr, said
+
+
+@test(forebay_only=True)
+def a_saved_file_says_what_was_changed_and_keeps_its_comments(bed):
+    images(bed, "a", "b", "c")
+    served = Served(bed, "# The database.\n" + disk(bed, "a", 'policy = "lru"    # as measured\n'), disk(bed, "c"))
+    os.chmod(bed.path("forebay.toml"), 0o640)
+    bed.run([bed.program, "disk", "set", "a", "--mode", "write-around", "--control", served.control])
+    told(bed, served, "add", "b", "file:" + bed.path("b.raw"), "--nbd", "unix:" + bed.path("b.sock"))
+    bed.run([bed.program, "disk", "remove", "c", "--control", served.control])
+    config = [bed.program, "config"]
+    changes = bed.run([*config, "changes", "--control", served.control])
+    assert 'mode = "write-around"' in changes and 'removed = ["c"]' in changes, changes
+    with open(bed.path("forebay.toml")) as f:
+        before = f.read()
+    would = bed.run([*config, "save", "--dry-run", "--control", served.control])
+    with open(bed.path("forebay.toml")) as f:
+        assert f.read() == before
+    bed.run([*config, "save", "--control", served.control])
+    with open(bed.path("forebay.toml")) as f:
+        after = f.read()
+    assert after == would and "# The database.\n" in after and 'policy = "lru"    # as measured\n' in after, after
+    assert os.stat(bed.path("forebay.toml")).st_mode & 0o777 == 0o640 and kept(bed) is None
+    assert "nothing was changed" in bed.run([*config, "changes", "--control", served.control])
+    assert served.reload() == {} and settings(bed, served)["mode"]["origin"] == "file"
+    restart(served)
+    assert served.disks() == ["a", "b"] and served.stats("a")["mode"] == "write-around"
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_of_run_changes_as_long_as_it_runs(bed):
+    one = bed.disk("mem:16MiB")
+    control = ["--control", bed.path("disk.control")]
+    assert "write-around" in bed.run([bed.program, "disk", "set", "disk", "--mode", "write-around", *control])
+    said = bed.run([bed.program, "disk", "set", "disk", "--block-size", "16KiB", *control], code=None)
+    assert said.returncode == 1 and "--block-size" in said.stderr, said
+    said = bed.run([bed.program, "disk", "add", "b", "mem:1MiB", *control], code=None)
+    assert said.returncode == 1 and "'forebay serve' serves several" in said.stderr, said
+    shown = json.loads(bed.run([bed.program, "disk", "show", "disk", "--origin", "--json", *control]))
+    origins = {setting["key"]: setting["origin"] for setting in shown}
+    assert (origins["mode"], origins["backend"], origins["policy"]) == ("online", "command-line", "default"), origins
+    assert one.stop() == 0
+
+
+@test(forebay_only=True)
+def a_kill_while_settings_change_leaves_one_that_was_asked_for(bed):
+    images(bed, "a")
+    served = Served(bed, disk(bed, "a"))
+    chance = random.Random(7)
+    modes = ["write-around", "pass-through", "monitor", "write-through"]
+    asked = "write-through"
+    for turn in range(12):
+        wanted = modes[turn % len(modes)]
+        process = bed.spawn([bed.program, "disk", "set", "a", "--mode", wanted, "--control", served.control])
+        time.sleep(chance.uniform(0, 0.03))
+        served.server.kill()
+        done = process.wait() == 0
+        served.server.start()
+        mode = served.stats("a")["mode"]
+        assert mode == wanted or not done and mode == asked, (turn, wanted, mode, done, asked)
+        asked = mode
+    assert served.server.stop() == 0
