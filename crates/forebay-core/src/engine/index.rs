@@ -36,7 +36,7 @@ impl Parts {
         if index.intends(key, range) {
             return true;
         }
-        self.requests.table[key].stage = Stage::Intent;
+        self.requests.table[key].enter(Stage::Intent, cx.now);
         cx.counters.writes_waited_for_marks += 1;
         false
     }

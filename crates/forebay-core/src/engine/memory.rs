@@ -102,7 +102,7 @@ impl Parts {
         }
         let entry = &mut self.requests.table[key];
         if entry.buffer.is_none() {
-            entry.stage = Stage::Buffer;
+            entry.enter(Stage::Buffer, cx.now);
             self.requests.overlap.leave(key, &mut cx.ready);
             self.requests.buffer_waiters.push_back(key);
             cx.counters.buffer_waits += 1;

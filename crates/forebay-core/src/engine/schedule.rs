@@ -169,7 +169,7 @@ impl Parts {
                 self.requests.buffer_waiters.pop_front();
                 let entry = &mut self.requests.table[key];
                 entry.buffer = Some(buffer);
-                entry.stage = Stage::Overlap;
+                entry.enter(Stage::Overlap, cx.now);
                 if let Job::Read(_) = entry.job {
                     self.lay_out(key, cx);
                 }
@@ -195,7 +195,7 @@ impl Parts {
             self.requests.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
         }
         let entry = &mut self.requests.table[key];
-        entry.stage = Stage::Running;
+        entry.enter(Stage::Running, cx.now);
         match entry.job {
             Job::Read(_) => self.run_read(key, cx),
             Job::Write(_) => self.run_write(key, cx),

@@ -38,6 +38,8 @@ impl Parts {
             flash,
             counters: shared.counters,
             latency: self.requests.ledger.latencies.summary(),
+            time: self.requests.ledger.time(),
+            slowest: self.requests.ledger.slowest(now),
         }
     }
 

@@ -29,6 +29,7 @@ mod room;
 mod shown;
 mod stale;
 mod summary;
+mod time;
 mod warm;
 mod writes;
 

@@ -11,6 +11,7 @@ use crate::cx::pages_of;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Nanos, RequestTag};
 use crate::observer::Ticket;
+use crate::stats::{Wait, Waited};
 use crate::status::IoStatus;
 
 /// What a request waits for.
@@ -45,6 +46,10 @@ pub(crate) struct InFlight {
     /// Of a guest's read or write.
     pub ticket: Option<Ticket>,
     pub stage: Stage,
+    /// Since when it is in that stage.
+    pub since: Nanos,
+    /// What it waited for in others.
+    pub waited: Waited,
     /// I/Os under way that use its buffer or its range.
     pub outstanding: u32,
     /// The first error of its I/Os.
@@ -68,6 +73,25 @@ pub(crate) enum Job {
 }
 
 impl InFlight {
+    /// It waits for something else from `now` on.
+    pub(crate) fn enter(&mut self, stage: Stage, now: Nanos) {
+        let wait = match (self.stage, &self.job) {
+            (Stage::Overlap | Stage::Buffer, _) => Wait::Queue,
+            (Stage::Intent, _) => Wait::Flash,
+            (Stage::Room, _) => Wait::Room,
+            (Stage::Logged | Stage::Durable, _) => Wait::Log,
+            (Stage::Throttled, _) => Wait::Throttle,
+            (Stage::Running, Job::Read(ReadJob { source: Source::Flash, .. })) => Wait::Flash,
+            // What an earlier read fetches it waited for in the queue.
+            (Stage::Running, Job::Read(ReadJob { source: Source::Ram | Source::Joined, .. })) => {
+                Wait::Queue
+            }
+            (Stage::Running | Stage::Flush, _) => Wait::PrimaryStorage,
+        };
+        self.waited.add(wait, now.since(self.since));
+        (self.stage, self.since) = (stage, now);
+    }
+
     /// Its buffer, which a request that runs has.
     pub(crate) fn memory(&self) -> Buffer {
         self.buffer.expect("a request that runs has its buffer")

@@ -3,12 +3,22 @@
 //! A latency counts up to the moment that a reply is sent, so replies handed out wait here until
 //! [`Ledger::sent`].
 
+use std::collections::VecDeque;
+
 use super::in_flight::{InFlight, Job};
 use crate::action::Source;
+use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::observer::Observer;
-use crate::stats::{FailedRequest, Latencies, RequestOp};
+use crate::stats::{
+    FailedRequest, Latencies, Latency, RequestOp, SlowRequest, TimeStatistics, Waited,
+};
 use crate::status::IoStatus;
+
+/// A slow request is kept for each.
+const MINUTE: Nanos = Nanos::from_millis(60_000);
+/// So many of them.
+const MINUTES_MAX: usize = 60;
 
 /// What a latency is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +44,89 @@ pub(crate) struct Ledger {
     pub latencies: Latencies,
     /// Replies handed out since `sent`, whose latency is not counted yet.
     answered: Vec<Answered>,
+    /// What reads, writes and flushes waited for that were in flight.
+    waited: [Waited; 3],
+    slowest: Slowest,
     /// The last request that was answered with an error.
     last_failed: Option<FailedRequest>,
+}
+
+/// The slowest request of each minute that had one in flight, oldest first.
+#[derive(Debug, Default)]
+struct Slowest {
+    minutes: VecDeque<Slow>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    operation: RequestOp,
+    range: ByteRange,
+    answered: Nanos,
+    latency: Nanos,
+    waited: Waited,
+}
+
+impl Slowest {
+    /// A request was answered `now`.
+    fn note(&mut self, request: &InFlight, now: Nanos) {
+        let latency = now.since(request.submitted);
+        let minute = |time: Nanos| time.0 / MINUTE.0;
+        let last = self.minutes.back().filter(|last| minute(last.answered) == minute(now));
+        let is_new = last.is_none();
+        if last.is_some_and(|last| last.latency >= latency) {
+            return;
+        }
+        let slow = Slow {
+            operation: operation(&request.job),
+            range: request.range,
+            answered: now,
+            latency,
+            waited: request.waited,
+        };
+        if !is_new {
+            self.minutes.pop_back();
+        } else if self.minutes.len() == MINUTES_MAX {
+            self.minutes.pop_front();
+        }
+        self.minutes.push_back(slow);
+    }
+
+    /// Newest first; those of the last hour.
+    fn shown(&self, now: Nanos) -> Vec<SlowRequest> {
+        let hour = MINUTE.0 * MINUTES_MAX as u64;
+        let recent = self.minutes.iter().rev().filter(|slow| now.since(slow.answered).0 < hour);
+        let shown = recent.map(|slow| SlowRequest {
+            operation: slow.operation,
+            offset: slow.range.start,
+            length: slow.range.len(),
+            ago_ns: now.since(slow.answered).0,
+            time: slow.waited.of(slow.latency.0),
+        });
+        shown.collect()
+    }
+}
+
+fn operation(job: &Job) -> RequestOp {
+    match job {
+        Job::Read(_) => RequestOp::Read,
+        Job::Write(_) => RequestOp::Write,
+        Job::Zero(_) => RequestOp::Zero,
+        Job::Flush => RequestOp::Flush,
+        Job::Allocation => RequestOp::Allocation,
+    }
 }
 
 impl Ledger {
     pub(crate) fn new(observer: Observer) -> Ledger {
         let latencies = Latencies::default();
-        Ledger { observer, latencies, answered: Vec::with_capacity(4096), last_failed: None }
+        Ledger {
+            observer,
+            latencies,
+            answered: Vec::with_capacity(4096),
+            waited: [Waited::default(); 3],
+            slowest: Slowest::default(),
+            last_failed: None,
+        }
     }
 
     pub(crate) fn last_failed(&self) -> Option<FailedRequest> {
@@ -57,15 +142,38 @@ impl Ledger {
         }
     }
 
+    /// A request in flight is answered well `now`: what it waited for.
+    pub(crate) fn note_waited(&mut self, request: &InFlight, of: LatencyOf, now: Nanos) {
+        let kind = match of {
+            LatencyOf::Read(_) => 0,
+            LatencyOf::Write | LatencyOf::CompareAndWrite => 1,
+            LatencyOf::Flush => 2,
+        };
+        self.waited[kind].add_all(&request.waited);
+        self.slowest.note(request, now);
+    }
+
+    /// Where the time of requests went.
+    pub(crate) fn time(&self) -> TimeStatistics {
+        let [read, write, flush] = &self.waited;
+        let Latencies { read: reads, write: writes, compare_and_write, flush: flushes, .. } =
+            &self.latencies;
+        let sum = |of: &[&Latency]| of.iter().map(|it| it.sum_ns()).fold(0, u64::saturating_add);
+        TimeStatistics {
+            read: read.of(sum(&reads.each_ref())),
+            write: write.of(sum(&[writes, compare_and_write])),
+            flush: flush.of(sum(&[flushes])),
+        }
+    }
+
+    /// The slowest requests of the last hour.
+    pub(crate) fn slowest(&self, now: Nanos) -> Vec<SlowRequest> {
+        self.slowest.shown(now)
+    }
+
     /// A request in flight is answered with an error.
     pub(crate) fn note_failed(&mut self, request: &InFlight, status: IoStatus) {
-        let operation = match request.job {
-            Job::Read(_) => RequestOp::Read,
-            Job::Write(_) => RequestOp::Write,
-            Job::Zero(_) => RequestOp::Zero,
-            Job::Flush => RequestOp::Flush,
-            Job::Allocation => RequestOp::Allocation,
-        };
+        let operation = operation(&request.job);
         let (offset, length) = (request.range.start, request.range.len());
         self.last_failed = Some(FailedRequest { operation, offset, length, status });
     }

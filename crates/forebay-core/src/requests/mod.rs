@@ -27,6 +27,7 @@ use crate::cx::io::{IoKind, RequestIo};
 use crate::geometry::ByteRange;
 use crate::observer::Observer;
 use crate::request::{Op, Request};
+use crate::stats::Waited;
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
@@ -80,6 +81,8 @@ impl Requests {
             submitted: cx.now,
             ticket,
             stage: Stage::Overlap,
+            since: cx.now,
+            waited: Waited::default(),
             outstanding: 0,
             failed: None,
             answered: false,
@@ -133,14 +136,18 @@ impl Requests {
         if self.is_background(key) {
             return;
         }
-        let entry = &self.table[key];
+        let entry = &mut self.table[key];
+        entry.enter(entry.stage, cx.now);
         let (tag, submitted) = (entry.tag, entry.submitted);
         if let Some(ticket) = entry.ticket {
             self.ledger.observer.answered(ticket);
         }
         let is_good = status.is_ok() || status == IoStatus::Miscompare;
         match of {
-            Some(of) if is_good => self.ledger.note_answered(submitted, of),
+            Some(of) if is_good => {
+                self.ledger.note_waited(&self.table[key], of, cx.now);
+                self.ledger.note_answered(submitted, of);
+            }
             _ if is_good => {}
             _ => {
                 cx.counters.requests_failed += 1;

@@ -98,7 +98,8 @@ impl Latency {
         steps
     }
 
-    fn sum_ns(&self) -> u64 {
+    /// All of them together, in nanoseconds.
+    pub fn sum_ns(&self) -> u64 {
         u64::try_from(self.sum_ns).unwrap_or(u64::MAX)
     }
 

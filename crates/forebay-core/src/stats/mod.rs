@@ -7,6 +7,7 @@ mod counters;
 mod latency;
 mod log;
 mod state;
+mod time;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,7 @@ pub use latency::{
 };
 pub use log::{JournalStatistics, LogStatistics};
 pub use state::{DestageLimit, IndexState, LogState, RequestOp, TierState};
+pub use time::{SlowRequest, TimeSplit, TimeStatistics, Wait, Waited};
 
 /// Everything that is shown of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,6 +73,12 @@ pub struct Statistics {
     pub counters: Counters,
     /// Latencies.
     pub latency: LatencyStatistics,
+    /// Where the time of requests went.
+    #[serde(default)]
+    pub time: TimeStatistics,
+    /// The slowest request of each minute of the last hour in which one was not answered at once, newest first.
+    #[serde(default)]
+    pub slowest: Vec<SlowRequest>,
     /// Statistics under the names of vFRC.
     pub vfrc: VfrcStatistics,
     /// The flight recorder. Null without one.

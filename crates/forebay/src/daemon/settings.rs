@@ -59,6 +59,7 @@ pub(super) async fn set(
     let has_mode = settings.contains_key("mode");
     let edit = move |before: Before<'_>| {
         let disk = disk_of(before.spec, &of)?;
+        ensure!(!settings.contains_key("name"), "a disk keeps its name");
         let mut settings = settings;
         keep_log(disk, before.sources, &mut settings);
         before.sources.changes.set(&of, &settings);
@@ -114,6 +115,7 @@ pub(super) async fn add(
     let of = name.clone();
     let edit = move |before: Before<'_>| {
         check_has_file(before.sources)?;
+        ensure!(!settings.contains_key("name"), "the name of the disk is that of the request");
         let is_known = before.spec.disks.iter().any(|disk| disk.name == of);
         ensure!(!is_known, "there is such a disk already; 'forebay disk set {of}' changes it");
         ensure!(

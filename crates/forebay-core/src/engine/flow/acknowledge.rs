@@ -54,8 +54,8 @@ impl Parts {
         let Some(write_back) = &mut self.write_back else { return };
         let entry = &mut self.requests.table[key];
         match write_back.on_appended(key, fua) {
-            Waiter::Durable => entry.stage = Stage::Durable,
-            Waiter::Written => entry.stage = Stage::Logged,
+            Waiter::Durable => entry.enter(Stage::Durable, cx.now),
+            Waiter::Written => entry.enter(Stage::Logged, cx.now),
             Waiter::Nothing => self.may_acknowledge(key, cx),
         }
     }
@@ -76,7 +76,7 @@ impl Parts {
         match write_back.guest_flush() {
             GuestFlush::Done => self.answer_log_flush(key, cx),
             GuestFlush::Waits => {
-                self.requests.table[key].stage = Stage::Durable;
+                self.requests.table[key].enter(Stage::Durable, cx.now);
                 write_back.wait_durable(key);
             }
             GuestFlush::Fails => {
@@ -116,7 +116,7 @@ impl Parts {
             return self.requests.forget(key, cx);
         }
         let entry = &mut self.requests.table[key];
-        entry.stage = Stage::Throttled;
+        entry.enter(Stage::Throttled, cx.now);
         let bytes = match entry.job {
             Job::Write(_) => entry.range.len(),
             // Zeroes cost the destager one I/O, whatever their length.

@@ -6,14 +6,15 @@
 use crate::cx::Cx;
 use crate::engine::Parts;
 use crate::geometry::ByteRange;
+use crate::ids::Nanos;
 use crate::requests::in_flight::{Job, Stage, WriteJob, ZeroJob, ZeroKind};
 use crate::table::Key;
 use crate::write_back::WriteBack;
 
 impl Parts {
     /// The request's range is its own; it is appended when its turn comes.
-    pub(in crate::engine) fn wait_for_room(&mut self, key: Key) {
-        self.requests.table[key].stage = Stage::Room;
+    pub(in crate::engine) fn wait_for_room(&mut self, key: Key, now: Nanos) {
+        self.requests.table[key].enter(Stage::Room, now);
         if let Some(write_back) = &mut self.write_back {
             write_back.wait_for_room(key);
         }

@@ -37,7 +37,7 @@ impl Parts {
 
     /// The request is answered when a flush that starts from now on has ended.
     pub(in crate::engine) fn join_flush(&mut self, key: Key, cx: &mut Cx<'_>) {
-        self.requests.table[key].stage = Stage::Flush;
+        self.requests.table[key].enter(Stage::Flush, cx.now);
         self.primary.join_flush(key, cx);
     }
 

@@ -46,7 +46,7 @@ impl Parts {
     /// The range is ours: appends to the log, or writes out.
     pub(in crate::engine) fn run_write(&mut self, key: Key, cx: &mut Cx<'_>) {
         if self.mode.logs() || self.holds_writes(cx) {
-            return self.wait_for_room(key);
+            return self.wait_for_room(key, cx.now);
         }
         let range = cx.align_to_backend(self.requests.table[key].range);
         if self.intend(key, range, cx) {

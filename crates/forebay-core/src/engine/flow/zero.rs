@@ -95,7 +95,7 @@ impl Parts {
             if let Some(buffer) = self.requests.table[key].buffer.take() {
                 cx.free_buffer(buffer);
             }
-            return self.wait_for_room(key);
+            return self.wait_for_room(key, cx.now);
         }
         let is_lost = job.kind == ZeroKind::Discard && !cx.config.backend.discard;
         if is_over || is_lost {
