@@ -97,6 +97,7 @@ pub mod ids;
 pub mod index;
 pub mod journal;
 pub mod list;
+mod misses;
 pub mod mrc;
 pub mod observer;
 pub mod policy;

@@ -4,6 +4,7 @@ use super::Cache;
 use crate::cx::Shared;
 use crate::geometry::ByteRange;
 use crate::ids::BlockIndex;
+use crate::misses::Fate;
 
 impl Cache {
     /// Drops every granule that `range` touches from both tiers; what is too long for that is stale at once and dropped
@@ -62,6 +63,9 @@ impl Cache {
         {
             had |= !ram.dir.valid(slot).intersect(mask).is_empty();
             ram.invalidate(slot, mask);
+        }
+        if had {
+            shared.misses.note_lost(block, Fate::Invalidated);
         }
         u64::from(had)
     }

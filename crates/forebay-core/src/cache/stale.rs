@@ -202,6 +202,7 @@ impl Cache {
         shared: &mut Shared,
     ) -> PartNumber {
         let blocks = Blocks(first, end);
+        shared.misses.note_dropped((first, end));
         let change = self.flash.as_mut().map_or(0, |flash| {
             flash.fills.cancel_all(|block| blocks.has(block));
             flash.tier.begin_change()

@@ -17,8 +17,10 @@ use super::directory::Evicted;
 use super::returns::Returns;
 use super::sequential::SequentialStreams;
 use crate::config::{Config, SequentialBypass};
-use crate::geometry::{ByteRange, Grid};
+use crate::cx::Shared;
+use crate::geometry::ByteRange;
 use crate::ids::BlockIndex;
+use crate::misses::Fate;
 
 /// Bytes after which a run is a stream, where its length was not set.
 const AUTO_MIN: u64 = 4 << 20;
@@ -90,10 +92,19 @@ impl Cache {
         }
     }
 
-    /// The blocks of `range` were fetched, because they were not cached.
-    pub(crate) fn note_fetched(&mut self, range: ByteRange, is_stream: bool, grid: &Grid) {
-        self.edges.note_read(range, grid);
+    /// The blocks of `range` were fetched, because they were not cached; what becomes of them.
+    pub(crate) fn note_fetched(
+        &mut self,
+        range: ByteRange,
+        is_stream: bool,
+        fate: Fate,
+        shared: &mut Shared,
+    ) {
+        let grid = shared.grid;
+        self.edges.note_read(range, &grid);
         for block in grid.blocks(range) {
+            let is_partial = !self.lookup(block).granules().is_empty();
+            shared.misses.note(block, is_partial, fate);
             self.note_new_block(block, is_stream, true);
         }
     }

@@ -6,6 +6,7 @@ use crate::action::{Action, Buffer};
 use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::{BlockIndex, SlotId};
+use crate::misses::Fate;
 
 /// A write that is done.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +37,14 @@ impl Cache {
         let keeps = write.keeps && !self.stale.has(block);
         let takes_slot = keeps && !bypass && !covered.is_empty();
         let in_ram = self.ram.as_ref().and_then(|ram| ram.find(block));
-        if in_ram.is_none() && keeps && !self.is_on_flash(block) {
+        let is_cached = in_ram.is_some() || self.is_on_flash(block);
+        if !is_cached && keeps {
             self.note_new_block(block, is_stream, false);
+        }
+        match (keeps, is_cached, takes_slot) {
+            (true, false, true) => cx.misses.note_kept(block),
+            (false, true, _) => cx.misses.note_lost(block, Fate::Invalidated),
+            _ => {}
         }
         match (in_ram, &mut self.ram) {
             (Some(slot), _) if keeps => self.update_ram(block, slot, write, undestaged, cx),

@@ -20,6 +20,7 @@ use crate::action::{Action, Actions, Buffer, Event, Io, IoOp, Span, Target};
 use crate::config::Config;
 use crate::geometry::{ByteRange, Grid, PAGE};
 use crate::ids::{IoId, Nanos};
+use crate::misses::Misses;
 use crate::requests::deadlines::Deadlines;
 use crate::stats::Counters;
 use crate::table::{Key, Table};
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     /// Buffers in the hands of the executor.
     pub lent: u32,
     pub counters: Counters,
+    /// Why reads miss.
+    pub misses: Misses,
     /// Requests that may go on; run at the end of each public call.
     pub ready: VecDeque<Key>,
 }
@@ -80,6 +83,7 @@ impl Shared {
             buffers: BufferPool::new(config.buffer_bytes),
             lent: 0,
             counters: Counters::default(),
+            misses: Misses::new(),
             ready: VecDeque::with_capacity(config.requests_max as usize),
             config,
         }

@@ -47,6 +47,7 @@ impl Parts {
             }
         }
         self.cache.clear();
+        cx.misses.forget_blocks();
         cx.grid = Grid::new(cx.config.backend.size, cx.config.block_size, offset);
         self.requests.ledger.observer.move_grid(offset);
         self.cache.stop_watching_alignment();

@@ -39,6 +39,7 @@ impl Parts {
             counters: shared.counters,
             latency: self.requests.ledger.latencies.summary(),
             time: self.requests.ledger.time(),
+            misses: shared.misses.counted(),
             slowest: self.requests.ledger.slowest(now),
         }
     }

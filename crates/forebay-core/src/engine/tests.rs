@@ -18,6 +18,7 @@ mod journal;
 mod log;
 mod log_faults;
 mod lost;
+mod misses;
 mod modes;
 mod order;
 mod pace;

@@ -76,6 +76,9 @@ pub struct Statistics {
     /// Where the time of requests went.
     #[serde(default)]
     pub time: TimeStatistics,
+    /// Why reads missed the cache.
+    #[serde(default)]
+    pub misses: MissStatistics,
     /// The slowest request of each minute of the last hour in which one was not answered at once, newest first.
     #[serde(default)]
     pub slowest: Vec<SlowRequest>,
@@ -102,6 +105,52 @@ pub struct VfrcStatistics {
     /// Reads answered wholly from the cache, of all reads.
     #[serde(rename = "vFlash:cacheHitPercentage")]
     pub cache_hit_percentage: f64,
+}
+
+/// Why reads missed the cache, in cache blocks that primary storage was asked for; estimates where a disk has many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct MissStatistics {
+    /// Blocks that were never read or written since the disk was opened.
+    pub cold: u64,
+    /// Blocks that had lost their place to others.
+    pub evicted: u64,
+    /// Blocks that had passed the cache by: of a sequential stream, or in a mode that keeps nothing of reads.
+    pub bypassed: u64,
+    /// Blocks that flash had not taken when they left RAM.
+    pub not_admitted: u64,
+    /// Blocks of which another part was cached.
+    pub partial: u64,
+    /// Blocks that a write had made wrong, or that were dropped.
+    pub invalidated: u64,
+}
+
+impl MissStatistics {
+    /// Each reason with its name.
+    pub fn reasons(&self) -> [(&'static str, u64); 6] {
+        [
+            ("cold", self.cold),
+            ("evicted", self.evicted),
+            ("bypassed", self.bypassed),
+            ("not-admitted", self.not_admitted),
+            ("partial", self.partial),
+            ("invalidated", self.invalidated),
+        ]
+    }
+
+    /// What came since it was as `earlier`.
+    pub fn since(&self, earlier: &MissStatistics) -> MissStatistics {
+        let less = |now: u64, before: u64| now.saturating_sub(before);
+        MissStatistics {
+            cold: less(self.cold, earlier.cold),
+            evicted: less(self.evicted, earlier.evicted),
+            bypassed: less(self.bypassed, earlier.bypassed),
+            not_admitted: less(self.not_admitted, earlier.not_admitted),
+            partial: less(self.partial, earlier.partial),
+            invalidated: less(self.invalidated, earlier.invalidated),
+        }
+    }
 }
 
 /// One tier of the cache.

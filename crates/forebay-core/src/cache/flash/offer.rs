@@ -14,6 +14,7 @@ use crate::cache::streams::Streams;
 use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::BlockIndex;
+use crate::misses::Fate;
 
 /// Why a block is offered to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,7 @@ impl Flash {
         }
         if present.is_none() && !self.admits(block, why, cx) {
             cx.counters.flash_refused += 1;
+            cx.misses.note_lost(block, Fate::NotAdmitted);
             return;
         }
         self.fill(block, present.map(|p| p.0), missing, bytes, streams, cx);

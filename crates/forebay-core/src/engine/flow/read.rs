@@ -20,6 +20,7 @@ use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
 use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
 use crate::ids::BlockIndex;
+use crate::misses::Fate;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, ReadFor, ReadJob};
 use crate::requests::ledger::LatencyOf;
@@ -271,7 +272,8 @@ impl Parts {
         let range = range.intersect(self.fetched(job, self.requests.table[key].range, cx));
         if !range.is_empty() {
             if job.use_cache && job.purpose != ReadFor::Edge {
-                self.cache.note_fetched(range, job.is_stream, &cx.grid);
+                let fate = if job.admit { Fate::Kept } else { Fate::Bypassed };
+                self.cache.note_fetched(range, job.is_stream, fate, cx);
             }
             self.fetch_range(key, range, cx);
         }
