@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use forebay_core::action::{Actions, Target};
 use forebay_core::engine::Engine;
 use forebay_core::ids::{IoId, Nanos};
+use forebay_core::stats::TimeStatistics;
 use forebay_core::write_back::format::build::LogBuilder;
 
 use crate::client::Clients;
@@ -248,6 +249,14 @@ impl<'a> World<'a> {
         assert_eq!(self.memory.claims(), [], "memory is still claimed");
         let statistics = self.engine.statistics(self.now);
         assert_eq!(statistics.buffer_bytes, statistics.buffer_bytes_free, "buffers leaked");
+        let TimeStatistics { read, write, flush } = statistics.time;
+        for split in [read, write, flush] {
+            let parts: u64 = split.parts().iter().map(|(_, ns)| ns).sum();
+            assert_eq!(
+                parts, split.total_ns,
+                "the parts of a latency are not the whole: {split:?}"
+            );
+        }
         self.engine.check_invariants();
     }
 

@@ -254,6 +254,7 @@ pub struct SaveArgs {
 Examples:
   forebay stats                 # every disk that runs here
   forebay stats db --watch      # one disk, once a second, until q or Ctrl-C
+  forebay stats db --history    # minute by minute: why was it slow an hour ago?
   forebay stats db --json | jq .
 
 It looks for control sockets in the user's folder: /run/forebay for root, \
@@ -265,6 +266,9 @@ pub struct StatsArgs {
     /// Show again every second what happened in between, in a full screen where there is a terminal
     #[arg(long)]
     pub watch: bool,
+    /// Show what each minute of the last four hours brought, and what requests waited for
+    #[arg(long, conflicts_with = "watch")]
+    pub history: bool,
     /// Print JSON, one line each time
     #[arg(long)]
     pub json: bool,

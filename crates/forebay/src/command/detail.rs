@@ -5,6 +5,7 @@ use forebay_core::stats::{LatencySummary, TierState, TierStatistics};
 
 use super::rates::Rates;
 use super::table::{Table, count, of, percent, time};
+use super::time as spent;
 use crate::daemon::api::DiskStats;
 use crate::messages;
 
@@ -34,6 +35,7 @@ pub(super) fn lines(stats: &DiskStats, rates: Option<&Rates>) -> Vec<String> {
     out.extend(requests(stats, rates));
     out.push(String::new());
     out.extend(latencies(stats, rates));
+    out.extend(time_spent(stats, rates));
     out.push(String::new());
     out.extend(tier("RAM", &engine.ram, engine.block_size));
     out.extend(tier("flash", &engine.flash, engine.block_size));
@@ -102,6 +104,22 @@ fn latencies(stats: &DiskStats, rates: Option<&Rates>) -> Vec<String> {
         table.row(row);
     }
     table.text(0).lines().map(str::to_owned).collect()
+}
+
+/// Where time goes now, or went since the start, and why reads miss.
+fn time_spent(stats: &DiskStats, rates: Option<&Rates>) -> Vec<String> {
+    let (read, write, misses) = match rates {
+        Some(now) => (now.read_time, now.write_time, now.misses),
+        None => (stats.engine.time.read, stats.engine.time.write, stats.engine.misses),
+    };
+    let of = |name: &str, split| match spent::parts(split) {
+        parts if parts.is_empty() => format!("  {name}: -"),
+        parts => format!("  {name}: {parts}"),
+    };
+    let head = if rates.is_some() { "where time goes now" } else { "where time went" };
+    let mut lines = vec![head.to_owned(), of("reads", &read), of("writes", &write)];
+    lines.extend(spent::misses(&misses).map(|reasons| format!("  misses: {reasons}")));
+    lines
 }
 
 fn tier(name: &str, tier: &TierStatistics, block: u64) -> Option<String> {

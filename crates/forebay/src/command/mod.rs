@@ -23,6 +23,7 @@ mod detail;
 mod disk;
 mod doctor;
 mod events;
+mod history;
 mod image;
 mod last_words;
 mod list;
@@ -40,6 +41,7 @@ mod served;
 mod signals;
 mod stats;
 mod table;
+mod time;
 mod top;
 mod trace;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_core::stats::LatencySummary;
+use forebay_core::stats::{LatencySummary, MissStatistics, TimeSplit};
 
 use crate::daemon::api::DiskStats;
 
@@ -26,6 +26,11 @@ pub(super) struct Rates {
     pub(super) cache_io: Option<u64>,
     pub(super) log_io: Option<u64>,
     pub(super) primary: Option<u64>,
+    /// Where the time of reads and of writes went, in all.
+    pub(super) read_time: TimeSplit,
+    pub(super) write_time: TimeSplit,
+    /// Why reads missed, in all.
+    pub(super) misses: MissStatistics,
 }
 
 impl Rates {
@@ -52,6 +57,9 @@ impl Rates {
             cache_io: mean(&[(&bl.flash_io, &nl.flash_io)]),
             log_io: mean(&[(&bl.log_io, &nl.log_io)]),
             primary: mean(&[(&bl.backend_io, &nl.backend_io)]),
+            read_time: now.engine.time.read.since(&before.engine.time.read),
+            write_time: now.engine.time.write.since(&before.engine.time.write),
+            misses: now.engine.misses.since(&before.engine.misses),
         }
     }
 

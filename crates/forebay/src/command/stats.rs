@@ -13,9 +13,11 @@ use tokio::time::MissedTickBehavior;
 
 use super::client::{self, Found};
 use super::detail;
+use super::history::history;
 use super::rates::Rates;
 use super::screen::{Input, Screen};
 use super::table::{Table, count, of, percent, time};
+use super::time as spent;
 use crate::cli::StatsArgs;
 use crate::daemon::api::DiskStats;
 use crate::messages;
@@ -27,6 +29,12 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 pub(crate) fn stats(args: StatsArgs) -> Result<()> {
     client::block_on(async {
         let found = client::find(args.disk.as_ref(), args.control.as_deref()).await?;
+        if args.history {
+            for found in &found {
+                super::print(&history(found, args.json).await?)?;
+            }
+            return Ok(());
+        }
         if args.watch && !args.json && Screen::is_possible() {
             return watch(&found).await;
         }
@@ -141,6 +149,7 @@ fn describe(stats: &DiskStats) -> String {
         percent(counters.read_hits_partial, counters.reads)
     );
     text += &latencies(engine);
+    text += &time_spent(engine);
     text += &tier("RAM", &engine.ram, engine.block_size);
     text += &tier("flash", &engine.flash, engine.block_size);
     let _ = writeln!(text, "  metadata {} of RAM", rounded(engine.metadata_bytes));
@@ -188,6 +197,27 @@ fn latencies(engine: &Statistics) -> String {
         table.row(row);
     }
     table.text(2)
+}
+
+/// Where time went, and why reads missed.
+fn time_spent(engine: &Statistics) -> String {
+    let mut text = String::new();
+    let kinds = [
+        ("reads", &engine.time.read),
+        ("writes", &engine.time.write),
+        ("flushes", &engine.time.flush),
+    ];
+    for (name, split) in kinds.into_iter().filter(|(_, split)| split.total_ns > 0) {
+        let _ = writeln!(text, "  time of {name}: {}", spent::parts(split));
+    }
+    if let Some(reasons) = spent::misses(&engine.misses) {
+        let _ = writeln!(text, "  misses, {reasons}");
+    }
+    let slowest = engine.slowest.iter().max_by_key(|slow| slow.time.total_ns);
+    if let Some(slow) = slowest {
+        let _ = writeln!(text, "  slowest of the last hour: {}", spent::slow(slow));
+    }
+    text
 }
 
 fn tier(name: &str, tier: &TierStatistics, block: u64) -> String {

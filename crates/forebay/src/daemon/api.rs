@@ -7,6 +7,7 @@
 //!   GET /v1/disks                  [DiskInfo]
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
+//!   GET /v1/disks/NAME/history     [Minute]: those with requests of the last hours, oldest first
 //!   GET /v1/config                 ConfigInfo: the configuration file, and what was changed since
 //!   POST /v1/disks/NAME/…          set, add with a table of settings, reset?keys=K,…, each ?dry_run=true: Reloaded
 //!   GET /v1/disks/NAME/settings    [SettingInfo]
@@ -26,7 +27,7 @@
 //! ```
 //! Errors are `{"error": "…"}` with the HTTP status.
 
-use forebay_core::stats::Statistics;
+use forebay_core::stats::{MissStatistics, Statistics, TimeSplit};
 use forebay_shard::DiskStatus;
 pub use forebay_shard::{Dropped, PrimaryState};
 use forebay_trace::advise::{Judgement, Prediction};
@@ -332,6 +333,29 @@ impl<T> Default for AllStats<T> {
     fn default() -> AllStats<T> {
         AllStats { disks: Vec::new(), silent: Vec::new(), refused: Vec::new() }
     }
+}
+
+/// What a disk did in a minute.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Minute {
+    /// Its end, in milliseconds since 1970.
+    pub end_ms: u64,
+    /// Its length: a busy host may be late.
+    pub length_ms: u64,
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Of them, those that primary storage was not asked for.
+    pub read_hits: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Requests that were answered with an error.
+    pub failed: u64,
+    /// Where the time of reads went.
+    pub read_time: TimeSplit,
+    /// Where the time of writes went.
+    pub write_time: TimeSplit,
+    /// Why reads missed.
+    pub misses: MissStatistics,
 }
 
 /// What `resize` did, in bytes.

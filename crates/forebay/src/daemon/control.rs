@@ -25,7 +25,7 @@ use super::opener::{Opener, Ready};
 use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::Watch;
-use super::{change, metrics, observed, pools, refused, reload, settings, systemd};
+use super::{change, history, metrics, observed, pools, refused, reload, settings, systemd};
 use crate::config::{DiskSpec, difference};
 
 /// Time that primary storage has to say how long it is.
@@ -80,6 +80,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks", get(disks))
         .route("/v1/disks/{name}", get(disk))
         .route("/v1/disks/{name}/stats", get(stats))
+        .route("/v1/disks/{name}/history", get(history::history))
         .route("/v1/config", get(settings::config))
         .route("/v1/disks/{name}/settings", get(settings::settings))
         .route("/v1/disks/{name}/set", post(settings::set))
@@ -138,7 +139,12 @@ async fn all_stats(State(state): State<Arc<ControlState>>) -> Response {
     let silent = known.iter().filter(|known| known.is_silent);
     let silent = silent.map(|known| known.disk.name().to_owned()).collect();
     let answered = known.iter().filter_map(|known| Some((&known.disk, known.figures.as_ref()?)));
-    let disks = answered.map(|(disk, figures)| state.stats_with(disk, figures.status.clone()));
+    let disks = answered.map(|(disk, figures)| {
+        let mut stats = state.stats_with(disk, figures.status.clone());
+        // Of one disk whoever wants them asks: of hundreds they would be megabytes.
+        stats.engine.slowest = Vec::new();
+        stats
+    });
     let all = AllStats { disks: disks.collect(), silent, refused: state.refused() };
     // Of hundreds of disks that is more than a megabyte, which `Json` would write piece by piece.
     match serde_json::to_vec(&all) {

@@ -44,6 +44,7 @@ mod event_log;
 mod figures;
 mod flash;
 mod frontends;
+mod history;
 mod http;
 pub mod inherited;
 pub mod iscsi;
@@ -169,7 +170,10 @@ impl Daemon {
         drop(starting);
         let (control_end, control_ends) = oneshot::channel();
         let answering = serve_control(control_listener, control.clone(), control_ends)?;
-        let following = tokio::spawn(advice::follow(control.clone()));
+        let (of_advice, of_history) = (control.clone(), control.clone());
+        let following = tokio::spawn(async move {
+            tokio::join!(advice::follow(of_advice), history::follow(of_history));
+        });
         control.frontends.open();
         // Who is told that it is ready finds in the log what was found on the way.
         control.events.settle(&events).await;

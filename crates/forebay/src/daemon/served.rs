@@ -1,7 +1,7 @@
 //! A disk that is served, or was: its handle on its shard, its place on this host, how it has ended.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
@@ -14,6 +14,7 @@ use super::advice::Keeper;
 use super::api::DiskInfo;
 use super::control::lock;
 use super::ending;
+use super::history::History;
 
 /// A disk that is served, or was.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) struct ServedDisk {
     probe: Mutex<Option<Probe>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
+    /// What it did in the last hours.
+    history: Mutex<History>,
     /// What it answered last, and when.
     figures: Mutex<Option<(Instant, Arc<DiskFigures>)>>,
     /// Set when it has ended: detached, or why it was not as it should be.
@@ -47,8 +50,8 @@ impl ServedDisk {
         probe: Option<Probe>,
     ) -> ServedDisk {
         let (probe, standing, ended) = (Mutex::new(probe), Mutex::default(), OnceLock::new());
-        let figures = Mutex::default();
-        ServedDisk { info, handle, advice, place, flash, probe, standing, figures, ended }
+        let (history, figures) = (Mutex::default(), Mutex::default());
+        ServedDisk { info, handle, advice, place, flash, probe, standing, history, figures, ended }
     }
 
     /// Its name.
@@ -109,6 +112,11 @@ impl ServedDisk {
     /// What has become of its primary storage, where that is not what was opened.
     pub(super) fn standing(&self) -> Option<String> {
         lock(&self.standing).clone()
+    }
+
+    /// What it did in the last hours.
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        lock(&self.history)
     }
 
     /// Notes what it answered.

@@ -120,6 +120,42 @@ const REQUESTS: &[Family<Disk>] = &[
         Histogram(|it| Some(&it.latencies.flush)),
     )
     .seconds(),
+    Family::<Disk>::counter(
+        "forebay_disk_read_time",
+        "disk",
+        "Where the time of reads goes. `queue`: earlier requests, buffers. `primary`: primary storage. `rest`: RAM, the engine, \
+         sending.",
+        Each(
+            "part",
+            &[
+                ("queue", |it| Some(seconds(it.engine().time.read.queue_ns))),
+                ("flash", |it| Some(seconds(it.engine().time.read.flash_ns))),
+                ("log", |it| Some(seconds(it.engine().time.read.log_ns))),
+                ("primary", |it| Some(seconds(it.engine().time.read.primary_ns))),
+                ("rest", |it| Some(seconds(it.engine().time.read.rest_ns))),
+            ],
+        ),
+    )
+    .seconds(),
+    Family::<Disk>::counter(
+        "forebay_disk_write_time",
+        "disk",
+        "Where the time of writes goes. `room`: the write log is full. `throttle`: write-back slows writers down. The rest as \
+         for reads.",
+        Each(
+            "part",
+            &[
+                ("queue", |it| Some(seconds(it.engine().time.write.queue_ns))),
+                ("flash", |it| Some(seconds(it.engine().time.write.flash_ns))),
+                ("log", |it| Some(seconds(it.engine().time.write.log_ns))),
+                ("room", |it| Some(seconds(it.engine().time.write.room_ns))),
+                ("primary", |it| Some(seconds(it.engine().time.write.primary_ns))),
+                ("throttle", |it| Some(seconds(it.engine().time.write.throttle_ns))),
+                ("rest", |it| Some(seconds(it.engine().time.write.rest_ns))),
+            ],
+        ),
+    )
+    .seconds(),
     Family::<Disk>::gauge(
         "forebay_disk_device_latency",
         "disk",
@@ -152,6 +188,22 @@ const CACHE: &[Family<Disk>] = &[
     ),
     counter!(read_hits_partial: "forebay_disk_read_partial_hits", "Reads that found a part in the cache."),
     counter!(read_misses: "forebay_disk_read_misses", "Reads that found nothing in the cache."),
+    Family::counter(
+        "forebay_disk_missed_blocks",
+        "disk",
+        "Cache blocks that reads asked primary storage for, by reason; estimates on disks with many blocks.",
+        Each(
+            "reason",
+            &[
+                ("cold", |it| some(it.engine().misses.cold)),
+                ("evicted", |it| some(it.engine().misses.evicted)),
+                ("bypassed", |it| some(it.engine().misses.bypassed)),
+                ("not-admitted", |it| some(it.engine().misses.not_admitted)),
+                ("partial", |it| some(it.engine().misses.partial)),
+                ("invalidated", |it| some(it.engine().misses.invalidated)),
+            ],
+        ),
+    ),
     Family::counter(
         "forebay_disk_bypassed",
         "disk",
