@@ -339,8 +339,8 @@ in the state folder, and is served after a restart. 'forebay config save' writes
 Clients find it at its own addresses, at each [[nbd]] and [[iscsi]] that has all disks.
 
 Examples:
-  forebay disk add web file:/san/web.raw --ram 256MiB --nbd unix:/run/forebay/web.sock
-  forebay disk add web file:/san/web.raw --flash /nvme/pool:8GiB --mode write-back --dry-run")]
+  forebay disk add web file:/san/web.raw --nbd unix:/run/forebay/web.sock
+  forebay disk add web file:/san/web.raw --flash /nvme/pool:8GiB --dry-run")]
 pub struct AddArgs {
     /// Name of the disk
     pub disk: Name,

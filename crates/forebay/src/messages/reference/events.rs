@@ -191,7 +191,7 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "reload: … was read again", "Nothing."),
             (
                 Warning,
-                "what the file says of … is in force after a restart",
+                "what is said of … is in force after a restart",
                 "Restart when it suits.",
             ),
             (
