@@ -1,4 +1,4 @@
-//! The configuration of a disk's engine, fixed when it is made.
+//! The configuration of a disk's engine, fixed when it is made but for its mode and its [`Tuning`].
 
 use serde::{Deserialize, Serialize};
 
@@ -284,6 +284,26 @@ pub struct BackendTraits {
     pub extents: bool,
 }
 
+/// What can change of a disk's configuration while it is at work, beside its mode; see the fields of [`Config`] and
+/// [`WriteLogConfig`] with these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Eviction policy of both tiers.
+    pub policy: PolicyKind,
+    /// Admission to flash.
+    pub flash_admission: FlashAdmission,
+    /// Bytes that may be written to the disk's flash per day.
+    pub flash_bytes_per_day: Option<u64>,
+    /// Which sequential streams are not cached.
+    pub sequential_bypass: SequentialBypass,
+    /// Time for an I/O on primary storage.
+    pub backend_timeout: Nanos,
+    /// The answer to a client after that.
+    pub on_timeout: OnTimeout,
+    /// Bytes per second that destaging may write; `None` without a write log.
+    pub destage_rate_max: Option<u64>,
+}
+
 /// Configuration of one disk's engine. [`Config::for_disk`] has the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -356,6 +376,36 @@ impl Config {
             ring: None,
             recorder_bytes: 0,
             curve: false,
+        }
+    }
+
+    /// What can change of it while the disk is at work.
+    pub fn tuning(&self) -> Tuning {
+        Tuning {
+            policy: self.policy,
+            flash_admission: self.flash_admission,
+            flash_bytes_per_day: self.flash_bytes_per_day,
+            sequential_bypass: self.sequential_bypass,
+            backend_timeout: self.backend_timeout,
+            on_timeout: self.on_timeout,
+            destage_rate_max: self.write_log.and_then(|log| log.destage_rate_max),
+        }
+    }
+
+    /// The same configuration with other settings of these. Without a write log there is no rate of destaging to set.
+    pub fn tuned(self, tuning: &Tuning) -> Config {
+        let Tuning { policy, flash_admission, flash_bytes_per_day, .. } = *tuning;
+        let Tuning { sequential_bypass, backend_timeout, on_timeout, .. } = *tuning;
+        let destage_rate_max = tuning.destage_rate_max;
+        Config {
+            policy,
+            flash_admission,
+            flash_bytes_per_day,
+            sequential_bypass,
+            backend_timeout,
+            on_timeout,
+            write_log: self.write_log.map(|log| WriteLogConfig { destage_rate_max, ..log }),
+            ..self
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::action::Voided;
-use forebay_core::config::Mode;
+use forebay_core::config::{Mode, Tuning};
 use forebay_core::engine::Growth;
 use forebay_core::observer::Observer;
 use forebay_core::stats::Latency;
@@ -108,6 +108,15 @@ impl DiskHandle {
     /// What it lacks, or the shard has ended.
     pub async fn set_mode(&self, mode: Mode) -> anyhow::Result<()> {
         let changed = self.ask(move |on| on.disk.change_mode(on.now, mode)).await?;
+        changed.map_err(anyhow::Error::msg)
+    }
+
+    /// The disk goes on with these settings, from the next request on; the policy some time later.
+    ///
+    /// # Errors
+    /// What cannot be set so, or the disk is ending, or the shard has ended. Nothing has changed.
+    pub async fn tune(&self, tuning: Tuning) -> anyhow::Result<()> {
+        let changed = self.ask(move |on| on.disk.tune(on.now, tuning)).await?;
         changed.map_err(anyhow::Error::msg)
     }
 

@@ -70,6 +70,8 @@ coverage! {
     sectors_lost: "Sectors that went back.",
     mode_changes: "Changes of the mode asked for.",
     busy_ends: "Growths that waited for what was in flight at the old end.",
+    tunings: "Changes of other settings.",
+    policies_changed: "Of these, those of the policy.",
     modes_changed: "Changes of the mode that came to their end.",
     caches_dropped: "Caches dropped with something in them.",
     drops_in_parts: "Ranges dropped from the cache a part at a time.",

@@ -263,7 +263,8 @@ impl World<'_> {
     fn begin_anew(&mut self, mut staged: Vec<StagedGroup>, host: bool, in_order: bool) {
         self.replace_revoked(&mut staged);
         self.queue.retain(|event| match event {
-            Event::Clients | Event::Disaster | Event::Mode | Event::DropCache => true,
+            Event::Clients | Event::Disaster | Event::Mode => true,
+            Event::Tune | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
             Event::Lease | Event::Void | Event::Revoke | Event::Compared(..) => false,
             Event::RevokeJournal | Event::Late(_) => false,

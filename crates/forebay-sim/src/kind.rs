@@ -33,6 +33,8 @@ pub enum Kind {
     Switch,
     /// Windows that go through a journal.
     Journal,
+    /// Settings that change while the disk is at work.
+    Tune,
     /// Short runs without a crash.
     Short,
     /// Short runs that crash once, and once more while they recover.
@@ -57,6 +59,7 @@ impl Kind {
             Kind::Discard => long(setup::DISCARDING),
             Kind::Switch => long(setup::SWITCHING),
             Kind::Journal => long(setup::JOURNALED),
+            Kind::Tune => long(setup::TUNED),
             Kind::Short => short_run(seed, None, log),
             Kind::Crash => crash(seed, log),
             Kind::Administrator => administrator(seed, log),

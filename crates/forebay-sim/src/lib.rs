@@ -69,6 +69,7 @@ pub mod short;
 pub mod stamp;
 pub mod sweep;
 pub mod trace;
+mod tuning;
 mod warm;
 pub mod workload;
 mod world;

@@ -41,6 +41,8 @@ pub struct Setup {
     pub longer_by: u64,
     /// How often an administrator changes the mode.
     pub mode_changes: u32,
+    /// How often an administrator changes other settings.
+    pub tunings: u32,
     /// After so many leases in the life of a process the pool cannot note any more.
     pub leases_max: Option<u32>,
     /// That flash does not die but returns wrong bytes.
@@ -116,11 +118,16 @@ pub const SWITCHING: u64 = 1 << 46;
 /// Seeds from here on are of write-back disks whose windows go through a journal.
 pub const JOURNALED: u64 = 1 << 47;
 
+/// Seeds from here on are of disks whose settings change while they are at work.
+pub const TUNED: u64 = 1 << 48;
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= JOURNALED {
+    if seed >= TUNED {
+        crate::tuning::tune_often(&mut rng, &mut setup);
+    } else if seed >= JOURNALED {
         crate::journal::windows(&mut rng, &mut setup);
     } else if seed >= SWITCHING {
         switch_often(&mut rng, &mut setup);
@@ -158,7 +165,7 @@ fn discard_much(rng: &mut Rng, setup: &mut Setup) {
 }
 
 /// Changes of mode one after the other, on primary storage that zeroes are written to piece by piece.
-fn switch_often(rng: &mut Rng, setup: &mut Setup) {
+pub(crate) fn switch_often(rng: &mut Rng, setup: &mut Setup) {
     let config = &mut setup.config;
     config.backend.size = rng.between(2 << 20, 6 << 20) & !(PAGE - 1);
     config.backend.read_only = false;
@@ -195,7 +202,7 @@ fn let_log_die(rng: &mut Rng, setup: &mut Setup) {
 }
 
 /// Many small blocks on flash, many regions, a few places read and written again, and crashes.
-fn restart_often(rng: &mut Rng, setup: &mut Setup) {
+pub(crate) fn restart_often(rng: &mut Rng, setup: &mut Setup) {
     let config = &mut setup.config;
     config.backend.size = rng.between(1 << 20, 4 << 20) & !(PAGE - 1);
     config.backend.read_only = false;
@@ -331,6 +338,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         quiet,
         log,
         mode_changes,
+        tunings: 0,
         longer_by: 0,
         log_dies: false,
         log_rots: false,

@@ -71,6 +71,8 @@ pub(crate) enum Event {
     Late(u64),
     /// An administrator wants another mode.
     Mode,
+    /// An administrator wants other settings.
+    Tune,
     /// An administrator drops the cache.
     DropCache,
     /// Power fails.
@@ -215,6 +217,10 @@ impl<'a> World<'a> {
             let at = Nanos(self.rng.below(span.max(1)));
             self.queue.plan(at, Event::Mode);
         }
+        for _ in 0..self.setup.tunings {
+            let at = Nanos(self.rng.below(span.max(1)));
+            self.queue.plan(at, Event::Tune);
+        }
         // With chance of its own: seeds of before do what they did, but for this.
         let mut chance = Rng::new(!self.setup.seed);
         if chance.chance(200) {
@@ -325,6 +331,7 @@ impl<'a> World<'a> {
             Event::RevokeJournal => self.on_journal_revocation(),
             Event::Late(number) => self.land_late(number),
             Event::Mode => self.on_mode(),
+            Event::Tune => self.on_tune(),
             Event::DropCache => self.on_drop_cache(),
             Event::PowerLoss => self.tear_ring(),
         }

@@ -1,7 +1,7 @@
 //! The engine under simulation, as a part of `make test`; `make soak` goes on from there.
 
 use forebay_sim::setup::{
-    COMPARING, DISCARDING, DYING, JOURNALED, RESTARTING, ROTTING, SWITCHING, TEARING,
+    COMPARING, DISCARDING, DYING, JOURNALED, RESTARTING, ROTTING, SWITCHING, TEARING, TUNED,
 };
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
@@ -43,7 +43,7 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     coverage.add(&other.join().expect("no seed fails"));
     // Actions with a fault in their way have runs of their own: `actions.rs`.
     // And clients that compare and write: seeds from `COMPARING` on, logs that die: from `DYING` on, and
-    // journals: from `JOURNALED` on.
+    // journals: from `JOURNALED` on, and settings that change: from `TUNED` on.
     let elsewhere = [
         "trials",
         "busy_ends",
@@ -61,6 +61,8 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "records_torn",
         "journals_revoked",
         "stood_still",
+        "tunings",
+        "policies_changed",
     ];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
@@ -124,6 +126,13 @@ fn a_mode_that_changes_often_loses_nothing_of_what_is_under_way() {
     }
     assert!(coverage.mode_changes > 3000 && coverage.crashes > 400, "{coverage:?}");
     assert!(coverage.records_recovered > 400, "{coverage:?}");
+}
+
+#[test]
+fn settings_that_change_at_work_break_no_rule_and_drop_nothing() {
+    let coverage = pass_all((TUNED..).take(300));
+    assert!(coverage.tunings > 2000 && coverage.policies_changed > 800, "{coverage:?}");
+    assert!(coverage.crashes > 300 && coverage.requests_timed_out > 300, "{coverage:?}");
 }
 
 #[test]

@@ -16,6 +16,8 @@
 //! place in the policy's order. That ends when its new bytes come, or it is evicted. So a block
 //! that is written again and again is not a new one each time.
 //!
+//! The policy can be changed with blocks in place (`directory/handover.rs`).
+//!
 //! **Invariants:** Index, policy and masks know the same occupied slots. A free or taken slot has
 //! no valid granule. A block is in at most one slot.
 //!
@@ -25,6 +27,7 @@
 //! With 4 KiB blocks and a compact index that is 21.86 bytes, and 25.86 with a 4-byte checksum:
 //! within the budget of 26.
 
+mod handover;
 mod masks;
 
 use crate::geometry::GranuleMask;
@@ -33,6 +36,7 @@ use crate::ids::{BlockIndex, SlotId};
 use crate::index::{Density, Index};
 use crate::policy::{Policy, PolicyKind};
 
+use handover::Handover;
 use masks::Masks;
 
 /// Hits that wait to be told at most.
@@ -59,6 +63,8 @@ pub struct Directory {
     /// Occupied slots without a valid granule.
     hollow: u32,
     policy: Box<dyn Policy>,
+    /// The policy before, while the blocks go over to this one.
+    handover: Option<Handover>,
     ghost: Ghost,
     referenced: Box<[u64]>,
     granules: u32,
@@ -99,6 +105,7 @@ impl Directory {
             valid: Masks::new(slots, granules_per_block),
             hollow: 0,
             policy,
+            handover: None,
             ghost: Ghost::new(ghost_blocks(slots)),
             referenced: vec![0; slots.div_ceil(64) as usize].into(),
             granules: granules_per_block,
@@ -167,6 +174,11 @@ impl Directory {
     /// and need none of its registers.
     #[inline(never)]
     fn tell_hits(&mut self) {
+        if self.handover.is_some() {
+            let hits = self.hits.slots;
+            let len = std::mem::take(&mut self.hits.len);
+            return self.tell_two(&hits[..len]);
+        }
         let Hits { slots, len } = &mut self.hits;
         for &slot in &slots[..std::mem::take(len)] {
             self.policy.on_hit(slot, &self.index);
@@ -199,7 +211,7 @@ impl Directory {
     /// stays taken. `None` when no slot is occupied.
     pub fn evict(&mut self) -> Option<Evicted> {
         self.tell_hits();
-        let victim = self.policy.evict(&self.index)?;
+        let victim = self.choose()?;
         let evicted = self.forget(victim.slot);
         if victim.remember {
             self.ghost.insert(evicted.block);
@@ -263,6 +275,7 @@ impl Directory {
         self.assert_mask(valid);
         self.valid.set(slot, valid);
         self.policy.on_restore(slot, block, referenced);
+        self.own(slot);
         self.set_referenced(slot, referenced);
         true
     }
@@ -311,6 +324,7 @@ impl Directory {
             None => false,
         };
         self.policy.on_insert(slot, block, remembered);
+        self.own(slot);
     }
 
     /// Granules `mask` of the occupied `slot` are valid, too.
@@ -347,7 +361,7 @@ impl Directory {
     /// Removes the block of the occupied `slot`, which stays taken. It is not remembered.
     pub fn remove(&mut self, slot: SlotId) -> BlockIndex {
         self.tell_hits();
-        self.policy.on_remove(slot);
+        self.policy_of(slot).on_remove(slot);
         self.forget(slot).block
     }
 
@@ -357,7 +371,7 @@ impl Directory {
         self.tell_hits();
         let (valid, referenced) = (self.valid(old), self.is_referenced(old));
         self.index.replace(old, new);
-        self.policy.on_move(old, new);
+        self.move_in_order(old, new);
         self.valid.set(old, GranuleMask::NONE);
         self.valid.set(new, valid);
         self.set_referenced(old, false);
@@ -378,10 +392,11 @@ impl Directory {
     /// now on). Occupied slots become free at once, so none may be in use; taken slots stay taken.
     pub fn clear(&mut self) {
         self.tell_hits();
-        while let Some(victim) = self.policy.evict(&self.index) {
+        while let Some(victim) = self.choose() {
             self.forget(victim.slot);
             self.index.release(victim.slot);
         }
+        self.handover = None;
         self.ghost.clear();
         self.policy.forget();
     }
@@ -395,7 +410,9 @@ impl Directory {
     pub fn check_invariants(&self) {
         self.index.check_invariants();
         self.policy.check_invariants();
-        assert_eq!(self.policy.len(), self.index.len());
+        let former = self.handover.as_ref().map_or(0, Handover::len);
+        assert_eq!(self.policy.len() + former, self.index.len());
+        self.handover.iter().for_each(Handover::check_invariants);
         let mut hollow = 0;
         for slot in (0..self.slots()).map(SlotId) {
             let occupied = self.index.block_of(slot).is_some();
@@ -407,11 +424,12 @@ impl Directory {
         assert_eq!(hollow, self.hollow);
     }
 
-    /// Bytes of memory that it takes on the heap; does not change.
+    /// Bytes of memory that it takes on the heap; does not change, but for what a change of the policy takes meanwhile.
     pub fn memory_bytes(&self) -> u64 {
         let bytes = self.index.memory_bytes()
             + self.valid.memory_bytes()
             + self.policy.memory_bytes()
+            + self.handover.as_ref().map_or(0, Handover::memory_bytes)
             + self.ghost.memory_bytes()
             + size_of_val(&*self.referenced);
         bytes as u64

@@ -13,6 +13,7 @@
 //! | `install.rs` | bytes on their way into RAM, and from there to flash |
 //! | `update.rs` | what a write changes |
 //! | `invalidate.rs`, `stale.rs`, `dropping.rs` | what became wrong, at once or part by part |
+//! | `changes.rs` | settings that change |
 //! | `ram.rs`, `flash/` | the tiers |
 //! | `directory.rs` | which block is in which slot, for both tiers |
 //! | `streams.rs`, `edges.rs`, `returns.rs` | what is worth a place, learned from what comes back |
@@ -34,6 +35,7 @@
 //! [`Cache::visits_max`] blocks. A fill that finds no slot or no memory is skipped and counted.
 
 pub mod alignment;
+mod changes;
 pub mod directory;
 mod dropping;
 mod edges;
@@ -57,6 +59,7 @@ use crate::stats::{TierState, TierStatistics};
 use crate::status::IoStatus;
 
 use alignment::AlignmentDetector;
+use changes::Changing;
 use dropping::Dropping;
 use edges::Edges;
 use flash::Flash;
@@ -79,6 +82,7 @@ pub(crate) struct Cache {
     flash: Option<Flash>,
     stale: Stale,
     dropping: Dropping,
+    changing: Changing,
     streams: Streams,
     edges: Edges,
     /// Observes until the grid is settled.
@@ -95,6 +99,7 @@ impl Cache {
             flash: flash.map(|slots| Flash::new(slots, grid, config, ios_max as usize)),
             stale: Stale::new(),
             dropping: Dropping::No,
+            changing: Changing::new(config.policy),
             streams: Streams::new(cached),
             edges: Edges::new(cached),
             alignment: match config.grid_offset {

@@ -32,7 +32,7 @@ const VISITS_MAX: u32 = 512;
 /// Ticks that a sweep of the smallest cache takes at least.
 const TICKS_MIN: u32 = 4;
 /// Between two ticks.
-const PAUSE: Nanos = Nanos::from_micros(10);
+pub(super) const PAUSE: Nanos = Nanos::from_micros(10);
 /// Parts that wait to be dropped, with the one under way.
 const PARTS_MAX: usize = 64;
 

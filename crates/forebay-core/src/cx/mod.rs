@@ -79,7 +79,7 @@ impl Shared {
             now: Nanos(0),
             grid,
             ios: Table::new(ios_max),
-            flash_deadlines: Deadlines::new(ios_max),
+            flash_deadlines: Deadlines::new(ios_max, config.flash_timeout),
             buffers: BufferPool::new(config.buffer_bytes),
             lent: 0,
             counters: Counters::default(),
@@ -125,8 +125,7 @@ impl Cx<'_> {
         let key = self.ios.insert(IoEntry { issued, range, kind, is_optional: op.is_optional() });
         let checksum_piece = match target {
             Target::Flash | Target::Ring => {
-                let due = issued.plus(self.config.flash_timeout);
-                self.flash_deadlines.push(key, due);
+                self.flash_deadlines.push(key, issued);
                 if matches!(kind, IoKind::Index) { 0 } else { self.grid.granule_size() as u32 }
             }
             Target::Journal if matches!(kind, IoKind::Destager(DestageIo::Piece { .. })) => {

@@ -38,6 +38,7 @@ mod schedule;
 mod setup;
 mod shown;
 mod statistics;
+mod tune;
 
 use crate::action::{Actions, Buffer, Extent};
 use crate::cache::{Cache, SlotRun};

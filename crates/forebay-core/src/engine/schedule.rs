@@ -192,7 +192,7 @@ impl Parts {
         }
         if self.is_held_up_by_log(key, cx) {
             // Primary storage has all of its time.
-            self.requests.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+            self.requests.deadlines.push(key, cx.now);
         }
         let entry = &mut self.requests.table[key];
         entry.enter(Stage::Running, cx.now);

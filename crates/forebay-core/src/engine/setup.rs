@@ -60,7 +60,7 @@ impl Engine {
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         let observer = Observer::new(config.recorder_bytes, uses);
         let parts = Parts {
-            requests: Requests::new(requests, observer),
+            requests: Requests::new(requests, config.backend_timeout, observer),
             cache,
             cache_index,
             write_back,
@@ -127,12 +127,17 @@ fn check(config: &Config) -> Result<(), ConfigError> {
         None => {}
         Some(log) => check_log(log)?,
     }
+    check_metadata(config)
+}
+
+/// Whether the metadata of a configuration keep to its limit.
+pub(super) fn check_metadata(config: &Config) -> Result<(), ConfigError> {
     let needed = metadata_bytes(config);
     if needed > config.metadata_bytes_max {
-        return fail(format!(
+        return Err(ConfigError(format!(
             "needs {needed} bytes for metadata, limit {}: use a larger block size, a smaller cache or a higher limit",
             config.metadata_bytes_max
-        ));
+        )));
     }
     Ok(())
 }

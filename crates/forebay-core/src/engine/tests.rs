@@ -31,6 +31,7 @@ mod shown;
 mod stale;
 mod summary;
 mod time;
+mod tune;
 mod warm;
 mod writes;
 

@@ -25,6 +25,7 @@ use crate::action::{Action, IoOp, Reply, ReplyData, Target};
 use crate::cx::Cx;
 use crate::cx::io::{IoKind, RequestIo};
 use crate::geometry::ByteRange;
+use crate::ids::Nanos;
 use crate::observer::Observer;
 use crate::request::{Op, Request};
 use crate::stats::Waited;
@@ -50,13 +51,13 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(requests_max: u32, observer: Observer) -> Requests {
+    pub(crate) fn new(requests_max: u32, timeout: Nanos, observer: Observer) -> Requests {
         Requests {
             table: Table::new(requests_max),
             orphans: Table::new(requests_max),
             overlap: Overlap::new(requests_max as usize),
             buffer_waiters: VecDeque::with_capacity(requests_max as usize),
-            deadlines: Deadlines::new(requests_max),
+            deadlines: Deadlines::new(requests_max, timeout),
             ledger: Ledger::new(observer),
         }
     }
@@ -90,7 +91,7 @@ impl Requests {
             brought,
             job,
         });
-        self.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+        self.deadlines.push(key, cx.now);
         key
     }
 
@@ -116,7 +117,7 @@ impl Requests {
             entry.failed = Some(status);
         }
         if !entry.answered {
-            self.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+            self.deadlines.push(key, cx.now);
         }
     }
 

@@ -28,6 +28,7 @@ mod restore;
 mod statistics;
 
 use crate::config::{Config, WriteLogConfig};
+use crate::ids::Nanos;
 use crate::status::IoStatus;
 use crate::write_back::format::index::PageGrid;
 
@@ -81,6 +82,12 @@ impl WriteBack {
     /// I/Os of the destager and of reads of the log, at most.
     pub(crate) fn ios_max(config: &Config) -> u32 {
         Destager::ios_max() + config.requests_max * 8
+    }
+
+    /// Goes on as `config` says, of what can change.
+    pub(crate) fn tune(&mut self, now: Nanos, config: &Config) {
+        let rate_max = config.write_log.and_then(|log| log.destage_rate_max);
+        self.destager.tune(now, rate_max, config.backend_timeout);
     }
 
     /// Metadata that a log needs, in bytes.

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_core::action::Actions;
-use forebay_core::config::Mode;
+use forebay_core::config::{Mode, Tuning};
 use forebay_core::engine::{ConfigError, Growth};
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::Port;
@@ -120,6 +120,18 @@ impl ShardDisk {
             .engine
             .set_mode(now, mode, &mut self.port.actions)
             .map_err(|error| error.to_string())
+    }
+
+    /// Goes on with these settings.
+    ///
+    /// # Errors
+    /// What cannot be set so, or the disk is ending.
+    pub(crate) fn tune(&mut self, now: Nanos, tuning: Tuning) -> Result<(), String> {
+        if self.is_ending() {
+            return Err(ENDING.to_owned());
+        }
+        let Port { engine, actions, .. } = &mut self.port;
+        engine.tune(now, tuning, actions).map_err(|error| error.to_string())
     }
 
     /// Stops destaging, or goes on.

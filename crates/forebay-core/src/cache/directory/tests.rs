@@ -28,7 +28,7 @@ proptest! {
     #[test]
     fn the_directory_behaves_like_a_map_of_slots(
         (slots, granules, kind, density) in (1..12u32, granules(), kinds(), densities()),
-        steps in prop::collection::vec((0..12u8, 0..16u32, any::<u64>()), 0..200),
+        steps in prop::collection::vec((0..15u8, 0..16u32, any::<u64>()), 0..200),
     ) {
         let mut directory = Directory::new(slots, granules, kind, density);
         let mut model: BTreeMap<SlotId, Entry> = BTreeMap::new();
@@ -100,6 +100,11 @@ proptest! {
                     model.clear();
                     prop_assert!((0..16).all(|key| !directory.remembers(BlockIndex(key))));
                 }
+                (12, ..) if bits % 4 == 0 && !directory.is_handing_over() => {
+                    let kinds = PolicyKind::ALL;
+                    directory.change_policy(kinds[key as usize % kinds.len()].0);
+                }
+                (13, ..) => directory.hand_over(key % 4),
                 _ => match directory.take_free() {
                     Some(slot) => prop_assert!(taken.insert(slot) && !model.contains_key(&slot)),
                     None => {
@@ -175,6 +180,82 @@ fn moving_a_block_keeps_its_place_in_the_order() {
     assert_eq!(directory.find(BlockIndex(0)), Some(new));
     let evicted = directory.evict().unwrap();
     assert_eq!((evicted.slot, evicted.block), (new, BlockIndex(0)));
+}
+
+/// A full directory of `slots` slots, of which those with an even block were used.
+fn full(kind: PolicyKind, slots: u32) -> Directory {
+    let mut directory = Directory::new(slots, 1, kind, Density::Fast);
+    for key in 0..slots {
+        let slot = directory.take_free().unwrap();
+        directory.insert(slot, BlockIndex(key), GranuleMask(1));
+    }
+    for key in (0..slots).step_by(2) {
+        let slot = directory.find(BlockIndex(key)).unwrap();
+        directory.hit(slot);
+    }
+    directory
+}
+
+fn blocks_in_order(directory: &mut Directory) -> Vec<u32> {
+    std::iter::from_fn(|| directory.evict()).map(|evicted| evicted.block.0).collect()
+}
+
+#[test]
+fn another_policy_gets_the_blocks_in_the_order_of_the_one_before() {
+    let odd_first: Vec<u32> = (1..100).step_by(2).chain((0..100).step_by(2)).collect();
+    for blocks_max in [1, 7, 100] {
+        let mut directory = full(PolicyKind::Lru, 100);
+        directory.change_policy(PolicyKind::Fifo);
+        while directory.is_handing_over() {
+            directory.hand_over(blocks_max);
+            directory.check_invariants();
+        }
+        assert_eq!(blocks_in_order(&mut directory), odd_first);
+    }
+}
+
+#[test]
+fn while_the_policy_changes_the_coldest_block_leaves_first() {
+    let mut directory = full(PolicyKind::Lru, 100);
+    directory.change_policy(PolicyKind::Fifo);
+    directory.hand_over(10);
+    // A use counts on either side: 1 went over, 41 did not.
+    directory.hit(directory.find(BlockIndex(1)).unwrap());
+    directory.hit(directory.find(BlockIndex(41)).unwrap());
+    assert_eq!(directory.evict().unwrap().block, BlockIndex(21));
+    assert_eq!(directory.evict().unwrap().block, BlockIndex(23));
+    let slot = directory.take_free();
+    assert_eq!(slot, None, "evicted slots stay taken");
+    directory.hand_over(1000);
+    assert!(!directory.is_handing_over());
+    directory.check_invariants();
+    let order = blocks_in_order(&mut directory);
+    assert_eq!(order[..10], [1, 3, 5, 7, 9, 11, 13, 15, 17, 19], "those that went over first");
+    assert_eq!(*order.last().unwrap(), 41, "it was used last");
+    assert_eq!(order.len(), 98);
+}
+
+#[test]
+fn every_policy_takes_over_from_every_other_one_without_losing_a_block() {
+    for (from, _) in PolicyKind::ALL {
+        for (to, _) in PolicyKind::ALL {
+            let mut directory = full(from, 300);
+            let before = directory.memory_bytes();
+            directory.change_policy(to);
+            assert!(directory.memory_bytes() > before, "two policies take more than one");
+            directory.hand_over(100);
+            assert_eq!(directory.len(), 300);
+            while directory.is_handing_over() {
+                directory.hand_over(100);
+                directory.check_invariants();
+            }
+            let after = Directory::memory_bytes_for(300, 1, to, Density::Fast);
+            assert_eq!(directory.memory_bytes(), after);
+            let mut order = blocks_in_order(&mut directory);
+            order.sort();
+            assert_eq!(order, (0..300).collect::<Vec<u32>>(), "{from} to {to}");
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@
 //! flash is paid from it: fills, the write log, the ring. What the log writes cannot be refused, so credit may be
 //! negative; then nothing new is admitted until it is not.
 //!
+//! Another rate finds the credit of the one before, and a budget where there was none begins without credit: a change
+//! gives nothing.
+//!
 //! Limits: the credit is not kept over a restart. Each start may write [`CREDIT_SECONDS`] of the budget more.
 
 use crate::config::{Config, FlashAdmission};
@@ -61,6 +64,19 @@ impl Admission {
         Admission { by_history: config.flash_admission == FlashAdmission::History, budget }
     }
 
+    /// Goes on as `config` says.
+    pub(super) fn tune(&mut self, config: &Config, now: Nanos, counters: &Counters) {
+        self.by_history = config.flash_admission == FlashAdmission::History;
+        let settled = (now, written(counters));
+        self.budget = config.flash_bytes_per_day.map(|bytes_per_day| {
+            let bytes_per_day = i128::from(bytes_per_day);
+            match self.budget.take() {
+                Some(budget) => budget.changed(settled, bytes_per_day),
+                None => Budget { bytes_per_day, credit: 0, settled },
+            }
+        });
+    }
+
     /// Whether a block that is not on flash goes there.
     pub(super) fn admits(&mut self, now: Nanos, counters: &Counters, block: Candidate) -> bool {
         // Destaged blocks take no free slots either: reads that hit in flash began to miss then.
@@ -78,6 +94,16 @@ impl Admission {
 }
 
 impl Budget {
+    /// The same credit, at another rate from now on.
+    fn changed(mut self, (now, written): (Nanos, u64), bytes_per_day: i128) -> Budget {
+        if bytes_per_day != self.bytes_per_day {
+            self.settle(now, written);
+            self.bytes_per_day = bytes_per_day;
+            self.credit = self.credit.min(credit_max(bytes_per_day));
+        }
+        self
+    }
+
     /// The credit by now, in bytes times [`DAY_NS`].
     fn settle(&mut self, now: Nanos, written: u64) -> i128 {
         let (then, before) = self.settled;
@@ -105,7 +131,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn admission(flash_admission: FlashAdmission, bytes_per_day: Option<u64>) -> Admission {
+    fn config(flash_admission: FlashAdmission, bytes_per_day: Option<u64>) -> Config {
         let backend = BackendTraits {
             size: GIB,
             logical_block: 512,
@@ -115,8 +141,51 @@ mod tests {
             extents: false,
         };
         let flash_bytes_per_day = bytes_per_day;
-        let config = Config { flash_admission, flash_bytes_per_day, ..Config::for_disk(backend) };
-        Admission::new(&config)
+        Config { flash_admission, flash_bytes_per_day, ..Config::for_disk(backend) }
+    }
+
+    fn admission(flash_admission: FlashAdmission, bytes_per_day: Option<u64>) -> Admission {
+        Admission::new(&config(flash_admission, bytes_per_day))
+    }
+
+    /// Bytes of credit after a change of the budget, at this second, with so many bytes written.
+    fn tuned(admission: &mut Admission, second: u64, bytes: u64, per_day: u64) -> Option<i128> {
+        let now = Nanos::from_millis(second * 1000);
+        let config = config(FlashAdmission::Always, (per_day > 0).then_some(per_day));
+        admission.tune(&config, now, &written(bytes));
+        admission.budget.as_ref().map(|budget| budget.credit / DAY_NS)
+    }
+
+    #[test]
+    fn a_change_of_the_budget_gives_no_credit() {
+        // One GiB an hour, of which a quarter is left, then twice as much.
+        let gib = i128::from(GIB);
+        let mut admission = admission(FlashAdmission::Always, Some(24 * GIB));
+        assert_eq!(tuned(&mut admission, 0, GIB * 3 / 4, 48 * GIB), Some(gib / 4));
+        // An hour at that rate fills it; half a GiB an hour has room for half a GiB.
+        assert_eq!(tuned(&mut admission, 3600, GIB * 3 / 4, 12 * GIB), Some(gib / 2));
+        // The same again changes nothing.
+        assert_eq!(tuned(&mut admission, 7200, GIB * 3 / 4, 12 * GIB), Some(gib / 2));
+        // A debt stays one.
+        assert_eq!(tuned(&mut admission, 7200, GIB * 9 / 4, 96 * GIB), Some(-gib));
+        // None, and one again: what was written meanwhile is not charged, and nothing is given.
+        assert_eq!(tuned(&mut admission, 7200, GIB * 9 / 4, 0), None);
+        assert!(admission.admits(Nanos(0), &written(GIB * 5), candidate(false, false)));
+        assert_eq!(tuned(&mut admission, 9000, GIB * 8, 24 * GIB), Some(0));
+        let (now, written) = (Nanos::from_millis(9_000_000), written(GIB * 8));
+        assert!(!admission.admits(now, &written, candidate(true, true)));
+        let later = Nanos::from_millis(9_060_000);
+        assert!(admission.admits(later, &written, candidate(true, true)));
+    }
+
+    #[test]
+    fn admission_by_history_can_be_turned_on_and_off() {
+        let mut admission = admission(FlashAdmission::Always, None);
+        let (now, counters) = (Nanos(0), Counters::default());
+        admission.tune(&config(FlashAdmission::History, None), now, &counters);
+        assert!(!admission.admits(now, &counters, candidate(false, false)));
+        admission.tune(&config(FlashAdmission::Always, None), now, &counters);
+        assert!(admission.admits(now, &counters, candidate(false, false)));
     }
 
     fn written(bytes: u64) -> Counters {

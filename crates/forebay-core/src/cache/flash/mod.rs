@@ -16,7 +16,7 @@ pub(super) mod unrecorded;
 
 use crate::action::Event;
 use crate::config::Config;
-use crate::cx::Cx;
+use crate::cx::{Cx, Shared};
 use crate::geometry::{GranuleMask, Grid};
 use crate::ids::BlockIndex;
 use crate::policy::PolicyKind;
@@ -50,6 +50,11 @@ impl Flash {
 
     pub(super) fn metadata_bytes_for(slots: u32, granules: u32, policy: PolicyKind) -> u64 {
         FlashTier::metadata_bytes_for(slots, granules, policy)
+    }
+
+    /// Goes on as the configuration says.
+    pub(super) fn tune(&mut self, shared: &Shared) {
+        self.admission.tune(&shared.config, shared.now, &shared.counters);
     }
 
     /// False when it was given up.

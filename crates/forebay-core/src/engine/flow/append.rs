@@ -43,7 +43,7 @@ impl Parts {
                     true => self.requests.forget(key, cx),
                     false => {
                         // Primary storage has all of its time.
-                        self.requests.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+                        self.requests.deadlines.push(key, cx.now);
                         cx.wake(key);
                     }
                 }

@@ -34,12 +34,13 @@ impl Parts {
         }
         self.primary.errors.note_calm(cx);
         self.drop_more(cx);
+        self.cache.change_more(cx);
         self.time_out_log(cx);
         self.time_out_void(cx);
         self.time_out_note(cx);
         while let Some(key) = self.requests.deadlines.pop_due(cx.now) {
             if self.is_held_up_by_log(key, cx) {
-                self.requests.deadlines.push(key, cx.now.plus(cx.config.backend_timeout));
+                self.requests.deadlines.push(key, cx.now);
                 continue;
             }
             cx.counters.requests_timed_out += 1;
@@ -66,6 +67,7 @@ impl Parts {
             .min(self.mode_deadline(shared))
             .min(self.index_deadline(shared.now))
             .min(self.cache.stale_deadline())
+            .min(self.cache.change_deadline())
             .min(self.primary.errors.deadline())
     }
 
@@ -169,7 +171,7 @@ impl Parts {
                 return self.requests.forget(request, cx);
             }
         }
-        self.requests.deadlines.push(request, cx.now.plus(cx.config.backend_timeout));
+        self.requests.deadlines.push(request, cx.now);
         cx.ready.push_back(request);
     }
 

@@ -234,7 +234,7 @@ impl Destager {
         };
         let throttle = ThrottleConfig {
             threshold_percent: config.throttle_percent,
-            delay_max: Nanos(backend_timeout.0 / 2),
+            delay_max: delay_max(backend_timeout),
         };
         Destager {
             window: DestageWindow::new(window),
@@ -278,6 +278,12 @@ impl Destager {
             hold: Hold::default(),
             course: Course::Destages,
         }
+    }
+
+    /// Goes on with another rate at most, and another time for an I/O on primary storage.
+    pub(super) fn tune(&mut self, now: Nanos, rate_max: Option<u64>, backend_timeout: Nanos) {
+        self.window.limit_rate(now, rate_max);
+        self.throttle.limit_delay(delay_max(backend_timeout));
     }
 
     /// The same, with what stands for the part of the batch that is done.
@@ -442,4 +448,9 @@ impl Destager {
             assert_eq!(u64::from(self.running.memory.pages_free()), MEMORY / PAGE);
         }
     }
+}
+
+/// The time that an acknowledgement is delayed at most, where primary storage has so much for an I/O.
+fn delay_max(backend_timeout: Nanos) -> Nanos {
+    Nanos(backend_timeout.0 / 2)
 }

@@ -113,6 +113,11 @@ impl Throttle {
         Throttle { config, paced_from: Nanos(0) }
     }
 
+    /// From now on no acknowledgement is delayed longer than this.
+    pub fn limit_delay(&mut self, delay_max: Nanos) {
+        self.config.delay_max = delay_max;
+    }
+
     /// How far the log is filled beyond the threshold: 0 at or below it, 1 when full.
     pub fn excess(&self, fill: Fill) -> f64 {
         let threshold = f64::from(self.config.threshold_percent) / 100.0;

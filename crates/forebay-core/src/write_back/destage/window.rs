@@ -111,15 +111,13 @@ pub struct DestageWindow {
 impl DestageWindow {
     /// A window that knows nothing of its storage yet.
     pub fn new(config: WindowConfig) -> DestageWindow {
-        let mut window = DestageWindow {
+        DestageWindow {
             knee: Knee::new(config.outstanding_max),
             guests: Guests::new(),
-            rate: None,
+            rate: config.bytes_per_second_max.map(|rate| Pace::new(rate, RATE_BURST)),
             errors: Errors::default(),
             meter: Meter::default(),
-        };
-        window.limit_rate(config.bytes_per_second_max);
-        window
+        }
     }
 
     /// How many destage writes may be outstanding now; at least 1.
@@ -186,9 +184,15 @@ impl DestageWindow {
         self.knee.pause(now);
     }
 
-    /// Changes `--max-destage-rate`.
-    pub fn limit_rate(&mut self, bytes_per_second_max: Option<u64>) {
-        self.rate = bytes_per_second_max.map(|rate| Pace::new(rate, RATE_BURST));
+    /// Changes `--max-destage-rate`. What was started and is not paid for stays so.
+    pub fn limit_rate(&mut self, now: Nanos, bytes_per_second_max: Option<u64>) {
+        self.rate = match (self.rate, bytes_per_second_max) {
+            (Some(mut pace), Some(rate)) => {
+                pace.change(now, rate);
+                Some(pace)
+            }
+            (_, rate) => rate.map(|rate| Pace::new(rate, RATE_BURST)),
+        };
     }
 
     /// True when more outstanding writes than [`DestageWindow::limit`] were tried, and gained nothing.

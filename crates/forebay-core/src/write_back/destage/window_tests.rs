@@ -216,6 +216,24 @@ fn a_few_slow_reads_do_not_hold_destaging_for_long() {
 }
 
 #[test]
+fn another_rate_finds_what_was_started_and_is_not_paid_for() {
+    let rate = |rate| WindowConfig { outstanding_max: 8, bytes_per_second_max: rate };
+    let mut window = DestageWindow::new(rate(Some(1 << 20)));
+    window.on_start(Nanos(0), 1 << 20);
+    let second = Nanos::from_millis(1000);
+    assert_eq!(window.next_allowed().plus(RATE_BURST), second);
+    window.limit_rate(Nanos(0), Some(4 << 20));
+    assert_eq!(window.next_allowed().plus(RATE_BURST), Nanos::from_millis(250));
+    window.limit_rate(Nanos(0), Some(1 << 20));
+    assert_eq!(window.next_allowed().plus(RATE_BURST), second);
+    window.limit_rate(Nanos(0), None);
+    assert_eq!(window.next_allowed(), Nanos(0));
+    window.limit_rate(second, Some(1 << 20));
+    window.on_start(second, 1 << 20);
+    assert_eq!(window.next_allowed().plus(RATE_BURST), second.plus(second));
+}
+
+#[test]
 fn absurd_times_do_no_harm() {
     let mut window =
         DestageWindow::new(WindowConfig { outstanding_max: 8, bytes_per_second_max: Some(0) });

@@ -1,0 +1,69 @@
+//! An administrator changes settings of a disk at work.
+
+use forebay_core::config::{FlashAdmission, OnTimeout, SequentialBypass, Tuning};
+use forebay_core::geometry::PAGE;
+use forebay_core::ids::Nanos;
+use forebay_core::policy::PolicyKind;
+
+use crate::rng::Rng;
+use crate::setup::{self, Setup};
+use crate::world::World;
+
+/// Settings that change often, in runs of several kinds.
+pub(crate) fn tune_often(rng: &mut Rng, setup: &mut Setup) {
+    match rng.below(5) {
+        0 => setup::switch_often(rng, setup),
+        1 => setup::restart_often(rng, setup),
+        2 => crate::journal::windows(rng, setup),
+        _ => {}
+    }
+    setup.tunings = rng.between(2, 30) as u32;
+    // The policy changes at ticks: let much happen between two of them.
+    setup.late_max = Nanos::from_millis(rng.pick(&[3, 30, 300]));
+}
+
+/// Other settings than `now`, as far as chance will have it. `quiet`: no request may fail.
+fn tuned(now: Tuning, has_log: bool, quiet: bool, rng: &mut Rng) -> Tuning {
+    let mut tuning = now;
+    if rng.chance(500) {
+        tuning.policy =
+            rng.pick(&[PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::S3Fifo, PolicyKind::Auto]);
+    }
+    if rng.chance(300) {
+        tuning.flash_admission = rng.pick(&[FlashAdmission::Always, FlashAdmission::History]);
+        tuning.flash_bytes_per_day = rng.chance(500).then(|| rng.between(1 << 30, 1 << 40));
+    }
+    if rng.chance(300) {
+        let longer = SequentialBypass::Longer(rng.between(PAGE, 256 << 10));
+        tuning.sequential_bypass =
+            rng.pick(&[SequentialBypass::Off, longer, SequentialBypass::Auto]);
+    }
+    if rng.chance(300) && !quiet {
+        tuning.backend_timeout = Nanos::from_millis(rng.between(20, 200));
+        tuning.on_timeout = rng.pick(&[OnTimeout::Fail, OnTimeout::Fail, OnTimeout::Wait]);
+    }
+    if rng.chance(300) && has_log {
+        tuning.destage_rate_max = rng.chance(500).then(|| rng.between(1 << 20, 1 << 30));
+    }
+    tuning
+}
+
+impl World<'_> {
+    pub(crate) fn on_tune(&mut self) {
+        let config = self.setup.config;
+        let (before, has_log) = (config.tuning(), config.write_log.is_some());
+        let tuning = tuned(before, has_log, self.setup.quiet, &mut self.rng);
+        self.log.line(self.now, || format!("tune {tuning:?}"));
+        self.coverage.tunings += 1;
+        self.coverage.policies_changed += u64::from(tuning.policy != before.policy);
+        self.setup.config = config.tuned(&tuning);
+        self.backend.timeout = tuning.backend_timeout;
+        for _ in 0..2 {
+            self.engine
+                .tune(self.now, tuning, &mut self.actions)
+                .expect("a disk can have these settings");
+            assert_eq!(self.engine.config().tuning(), tuning);
+            self.engine.check_invariants();
+        }
+    }
+}
