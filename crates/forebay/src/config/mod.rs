@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_backends::size::rounded;
-use forebay_core::config::{self as core, BackendTraits, Config, WriteLogConfig};
+use forebay_core::config::{self as core, BackendTraits, Config, Tuning, WriteLogConfig};
 use forebay_core::ids::Nanos;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
@@ -447,6 +447,19 @@ impl DiskSpec {
     pub fn flash_bytes_per_day(&self) -> Option<u64> {
         let flash = self.flash.as_ref()?;
         self.flash_dwpd.map(|DriveWrites(writes)| (flash.bytes as f64 * writes) as u64)
+    }
+
+    /// What of it a disk at work can take over, of an engine that was told the rest.
+    pub fn tuning(&self) -> Tuning {
+        Tuning {
+            policy: self.policy.0,
+            flash_admission: self.flash_admission.0,
+            flash_bytes_per_day: self.flash_bytes_per_day(),
+            sequential_bypass: self.bypass_sequential.0,
+            backend_timeout: Nanos(self.backend_timeout.as_nanos() as u64),
+            on_timeout: self.on_timeout.0,
+            destage_rate_max: self.write_log.as_ref().and_then(|log| log.rate_max),
+        }
     }
 
     /// What the disk's engine is told, on primary storage that is `backend`.

@@ -9,7 +9,16 @@ use super::{DiskSpec, VhostUserSpec, WriteLogSpec};
 pub const NONE: &str = "none";
 
 /// The settings that a disk at work takes over.
-const ONLINE: [&str; 1] = ["mode"];
+const ONLINE: [&str; 8] = [
+    "mode",
+    "policy",
+    "flash-admission",
+    "flash-dwpd",
+    "bypass-sequential",
+    "max-destage-rate",
+    "backend-timeout",
+    "on-timeout",
+];
 
 /// A setting: its key, and what it is.
 pub type Setting = (&'static str, String);
@@ -99,6 +108,15 @@ impl DiskSpec {
     pub fn take_over_online(&mut self, other: &DiskSpec) {
         if self.write_log.is_some() || !other.mode.0.logs() {
             self.mode = other.mode;
+        }
+        self.policy = other.policy;
+        self.flash_admission = other.flash_admission;
+        self.flash_dwpd = other.flash_dwpd;
+        self.bypass_sequential = other.bypass_sequential;
+        self.backend_timeout = other.backend_timeout;
+        self.on_timeout = other.on_timeout;
+        if let (Some(log), Some(other)) = (&mut self.write_log, &other.write_log) {
+            log.rate_max = other.rate_max;
         }
     }
 }

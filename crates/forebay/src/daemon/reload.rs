@@ -139,11 +139,7 @@ pub(super) async fn take_over(
                 let asked = new.disks.iter().find(|it| it.name == *disk);
                 match (of_disk, asked) {
                     (Some(of_disk), Some(asked)) => {
-                        let done = change_settings(state, asked, settings).await;
-                        if done.is_ok() {
-                            of_disk.take_over_online(asked);
-                        }
-                        done
+                        change_settings(state, of_disk, asked, settings).await
                     }
                     _ => Ok(()),
                 }
@@ -186,14 +182,33 @@ pub(super) async fn take_over(
 /// Has a disk at work take over settings that are otherwise.
 async fn change_settings(
     state: &ControlState,
-    disk: &DiskSpec,
+    disk: &mut DiskSpec,
+    asked: &DiskSpec,
     settings: &[Setting],
 ) -> Result<()> {
+    let mut taken = disk.clone();
+    taken.take_over_online(asked);
     // One that is refused has them when it is opened.
-    let Ok(served) = state.find(&disk.name.0) else { return Ok(()) };
-    if settings.iter().any(|(key, _)| *key == "mode") {
-        change::ask_for_mode(state, &served, disk.mode).await?;
+    if let Ok(served) = state.find(&disk.name.0) {
+        served.handle.tune(taken.tuning()).await?;
+        // The rest is in force, whatever comes of the mode.
+        let mode = std::mem::replace(&mut taken.mode, disk.mode);
+        *disk = taken.clone();
+        taken.mode = mode;
+        if settings.iter().any(|(key, _)| *key == "mode") {
+            change::ask_for_mode(state, &served, mode).await?;
+        }
+        let said: Vec<String> = settings
+            .iter()
+            .filter(|(key, _)| *key != "mode")
+            .map(|(key, value)| format!("{key} {value}"))
+            .collect();
+        if !said.is_empty() {
+            let text = format!("its settings were changed at work: {}", said.join(", "));
+            state.report(Some(&disk.name.0), Severity::Info, &text);
+        }
     }
+    *disk = taken;
     Ok(())
 }
 

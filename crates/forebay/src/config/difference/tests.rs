@@ -35,7 +35,7 @@ fn each_difference_between_two_configurations_is_named() {
     check(&a, &disk("a", "# a comment"), &[]);
     check(&a, &disk("a", "block-size = \"4KiB\""), &["a at-next-start block-size"]);
     let two = disk("a", "block-size = \"4KiB\"\npolicy = \"lru\"");
-    check(&a, &two, &["a at-next-start block-size,policy"]);
+    check(&a, &two, &["a changed policy=lru", "a at-next-start block-size"]);
     check(&a, &disk("a", "mode = \"write-around\""), &["a changed mode=write-around"]);
     let written_back = disk("a", "mode = \"write-back\"\nflash = \"/f:64MiB\"");
     check(&a, &written_back, &["a at-next-start mode,flash,write-log"]);
@@ -44,8 +44,8 @@ fn each_difference_between_two_configurations_is_named() {
     check(&written_back, &through, &["a changed mode=write-through"]);
     check(&through, &written_back, &["a changed mode=write-back"]);
     let slow = written_back.clone() + "max-destage-rate = \"1MiB\"";
-    check(&written_back, &slow, &["a at-next-start max-destage-rate"]);
-    check(&slow, &written_back, &["a at-next-start max-destage-rate"]);
+    check(&written_back, &slow, &["a changed max-destage-rate=1MiB"]);
+    check(&slow, &written_back, &["a changed max-destage-rate=none"]);
     check(&(a.clone() + &b), &(b.clone() + &disk("c", "")), &["c added", "a removed"]);
     check(&a, &format!("shards = 1\nreactor = \"epoll\"\n{a}"), &["- at-next-start reactor"]);
     let moved = a.replace("/run/a", "/run/other");

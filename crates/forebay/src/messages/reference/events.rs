@@ -191,9 +191,10 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "reload: … was read again", "Nothing."),
             (
                 Warning,
-                "what is said of … is in force after a restart",
-                "Restart when it suits.",
+                "reload: what was changed of this disk while Forebay ran waits: …",
+                "Put the disk back into the file, or remove the change: `forebay config changes` shows it.",
             ),
+            (Warning, "what is said of … is in force after a restart", "Restart when it suits."),
             (
                 Warning,
                 "reload: it is not listed any more, and stays …",
@@ -374,6 +375,8 @@ const SENTENCES: [Sentences; 6] = [
         "A disk that runs",
         &[
             (Info, "mode … was asked for, instead of …", "Nothing. `mode-changed` follows."),
+            (Info, "its settings were changed at work: …", "Nothing."),
+            (Info, "the disk was removed from the configuration", "Nothing."),
             (Warning, "destaging was paused; …", "Resume it before the log is full."),
             (Info, "destaging goes on: it was resumed", "Nothing."),
             (Info, "the cache was dropped: … blocks", "Nothing."),
