@@ -206,3 +206,34 @@ def a_kill_while_settings_change_leaves_one_that_was_asked_for(bed):
         assert mode == wanted or not done and mode == asked, (turn, wanted, mode, done, asked)
         asked = mode
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def policy_admission_and_limits_change_at_work_and_what_is_cached_stays(bed):
+    bed.image("a.raw", 16 * MIB)
+    more = 'flash = "%s:64MiB"\nmode = "write-back"\n' % bed.path("pool")
+    served = Served(bed, disk(bed, "a", more).replace('ram = "8MiB"', 'ram = "32MiB"'))
+    handle = client(bed, "a")
+    for offset in range(0, 16 * MIB, MIB):
+        assert bytes(handle.pread(MIB, offset)) == pattern(offset, MIB)
+    missed = served.stats("a")["counters"]["backend_reads"]
+    load = Load(handle)
+    changes = [["--policy", "lru"], ["--policy", "fifo", "--flash-admission", "history"], ["--policy", "auto"],
+               ["--bypass-sequential", "64MiB", "--flash-dwpd", "3"], ["--max-destage-rate", "1MiB"],
+               ["--backend-timeout", "2s", "--on-timeout", "wait"]]
+    for change in changes * 3:
+        before = load.rounds
+        told(bed, served, "set", "a", *change)
+        eventually(lambda: load.rounds > before + 20, "the client goes on")
+    load.stop()
+    shown = settings(bed, served)
+    is_now = {key: shown[key]["value"] for key in ("policy", "flash-admission", "max-destage-rate", "on-timeout")}
+    assert is_now == {"policy": "auto", "flash-admission": "history", "max-destage-rate": "1MiB",
+                      "on-timeout": "wait"}, is_now
+    assert all(setting["requested"] is None for setting in shown.values()), shown
+    for offset in range(MIB, 16 * MIB, MIB):
+        assert bytes(handle.pread(MIB, offset)) == pattern(offset, MIB)
+    assert served.stats("a")["counters"]["backend_reads"] == missed, "what was cached is cached"
+    assert "its settings were changed at work" in served.events()
+    handle.shutdown()
+    assert served.server.stop() == 0
