@@ -169,8 +169,8 @@ def a_clean_shutdown_does_not_come_back_dirty(bed):
 
 @test(forebay_only=True)
 def restarts_in_order_get_on_with_destaging(bed):
-    # Each write is an epoch of its own, and one destage write; 256 of them a second.
-    slow = ["--write-cache", "off", "--max-destage-rate", "1MiB", "--destage-order", "strict"]
+    # Each write is an epoch of its own, and one destage write; 128 of them a second, so that a busy machine has time for three restarts.
+    slow = ["--write-cache", "off", "--max-destage-rate", "512KiB", "--destage-order", "strict"]
     image, disk, h = opened(bed, extra=slow)
     write_blocks(h, range(900))
     h.shutdown()

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! ```text
-//! Open ──DISC, end of stream, close──► Draining ──all answered and sent──► Closed
+//! Open ──DISC, end of stream, close, the disk ends──► Draining ──all answered and sent──► Closed
 //!   └────── broken protocol, broken socket, stalled client ─────────────────►┘
 //! ```
 //!
@@ -31,6 +31,7 @@ use forebay_core::action::{Buffer, ReplyData, Span};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
+use forebay_core::status::IoStatus;
 use forebay_io::reactor::{Completion, SocketId};
 use forebay_nbd::request::{Command, RequestHeader};
 
@@ -396,6 +397,11 @@ impl Client for Connection {
     fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>) {
         let Answer { disk, reply, slices, extents } = answer;
         debug_assert_eq!((reply.tag.0 >> 32) as u32, self.id);
+        if reply.status == IoStatus::ShuttingDown {
+            // A client that comes back repeats what has no answer. An error would reach its guest.
+            self.session.forget(reply.tag.0 as u32);
+            return self.drain(cx);
+        }
         let session = &mut self.session;
         let with_data = self.outbox.append(|out| session.reply(reply, slices, extents, out));
         match reply.data {

@@ -290,6 +290,7 @@ impl Daemon {
         }
         self.control.events.end_all_repeated();
         self.control.events.settle(&self.events).await;
+        systemd::settle();
         ensure!(trouble.is_empty(), "it did not end well: {}", trouble.join("; "));
         Ok(())
     }

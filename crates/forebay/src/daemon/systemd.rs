@@ -14,7 +14,7 @@
 //! it does not end the daemon.
 //!
 //! A thread of its own sends the messages, and alone waits when systemd does not read them. What does not fit into its queue is
-//! left out.
+//! left out. The end waits a second at most until the last ones are sent.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -33,23 +33,49 @@ const SIGNS: u32 = 3;
 
 /// Messages that may wait for systemd.
 const WAITING_MAX: usize = 64;
+/// Time that the last messages have at the end.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
-fn tell(states: &[NotifyState<'_>]) {
-    static QUEUE: OnceLock<Option<SyncSender<String>>> = OnceLock::new();
-    if let Some(queue) = QUEUE.get_or_init(start_thread) {
-        let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
-        let _ = queue.try_send(lines.join("\n"));
-    }
+/// What the thread is to do.
+enum Wish {
+    Tell(String),
+    /// To say that everything before was told.
+    Answer(SyncSender<()>),
 }
 
 /// The way to the thread that sends; none when nobody would hear it.
-fn start_thread() -> Option<SyncSender<String>> {
+fn queue() -> Option<&'static SyncSender<Wish>> {
+    static QUEUE: OnceLock<Option<SyncSender<Wish>>> = OnceLock::new();
+    QUEUE.get_or_init(start_thread).as_ref()
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    if let Some(queue) = queue() {
+        let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
+        let _ = queue.try_send(Wish::Tell(lines.join("\n")));
+    }
+}
+
+/// Waits until everything was told, as the process ends behind this.
+pub(super) fn settle() {
+    let (answer, told) = sync_channel(1);
+    if queue().is_some_and(|queue| queue.try_send(Wish::Answer(answer)).is_ok()) {
+        let _ = told.recv_timeout(LAST_WORDS_MAX);
+    }
+}
+
+fn start_thread() -> Option<SyncSender<Wish>> {
     std::env::var_os("NOTIFY_SOCKET")?;
-    let (queue, messages) = sync_channel::<String>(WAITING_MAX);
+    let (queue, wishes) = sync_channel::<Wish>(WAITING_MAX);
     let send = move || {
-        for message in messages {
-            if let Err(error) = sd_notify::notify(&[NotifyState::Custom(&message)]) {
-                tracing::debug!("systemd was not told {message:?}: {error}");
+        for wish in wishes {
+            match wish {
+                Wish::Tell(message) => {
+                    if let Err(error) = sd_notify::notify(&[NotifyState::Custom(&message)]) {
+                        tracing::debug!("systemd was not told {message:?}: {error}");
+                    }
+                }
+                Wish::Answer(answer) => _ = answer.try_send(()),
             }
         }
     };

@@ -346,6 +346,9 @@ fn requests(page: &mut String) {
 }
 
 fn nbd(status: IoStatus) -> String {
+    if status == IoStatus::ShuttingDown {
+        return "no answer: the connection closes".to_owned();
+    }
     result_of(status).map_or_else(
         |errno| format!("E{}", format!("{errno:?}").to_uppercase()),
         |()| "success".to_owned(),

@@ -342,6 +342,13 @@ impl Client {
         answer.unwrap()
     }
 
+    /// Waits until the connection ends without another answer.
+    pub(super) fn sees_no_answer(&mut self, shard: &mut Shard) {
+        shard.run_until_done(0);
+        self.receive();
+        assert!(self.next_answer().is_none(), "an answer");
+    }
+
     /// Sends a request and waits for the data of its answer.
     pub(super) fn call(
         &mut self,
