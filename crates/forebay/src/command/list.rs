@@ -7,14 +7,15 @@ use std::path::Path;
 use anyhow::Result;
 use forebay_backends::size::rounded;
 
-use forebay_core::config::Mode;
-use forebay_core::stats::{LogState, LogStatistics};
+use forebay_core::stats::LogState;
 use forebay_host::folders::option_for;
 use serde::de::DeserializeOwned;
 
 use super::client;
 use crate::cli::disk::ListArgs;
-use crate::daemon::api::{AllStats, DaemonInfo, DiskInfo, DiskStats, PrimaryState, RefusedDisk};
+use crate::daemon::api::{
+    AllStats, BriefStats, DaemonInfo, DiskInfo, DiskStats, PrimaryState, RefusedDisk,
+};
 use crate::messages;
 
 /// What is listed of all daemons, or of one.
@@ -53,7 +54,7 @@ pub(super) async fn list(args: &ListArgs) -> Result<String> {
 
 /// A line for each disk that is served.
 async fn for_people(daemon: &DaemonInfo, control: &Path) -> Result<String> {
-    let all = ask::<DiskStats>(daemon, control).await?;
+    let all = ask::<DiskStats>(daemon, control, "/v1/stats").await?;
     let stats: BTreeMap<_, _> = all.disks.iter().map(|it| (&it.name, it)).collect();
     let mut out = String::new();
     for info in &daemon.disks {
@@ -70,7 +71,7 @@ async fn for_people(daemon: &DaemonInfo, control: &Path) -> Result<String> {
 
 /// The same as JSON.
 async fn for_programs(daemon: &DaemonInfo, control: &Path) -> Result<String> {
-    let all = ask::<Brief>(daemon, control).await?;
+    let all = ask::<BriefStats>(daemon, control, "/v1/stats?brief=true").await?;
     let stats: BTreeMap<_, _> = all.disks.iter().map(|it| (&it.name, it)).collect();
     let mut out = String::new();
     for info in &daemon.disks {
@@ -84,23 +85,15 @@ async fn for_programs(daemon: &DaemonInfo, control: &Path) -> Result<String> {
 }
 
 /// What the disks of a daemon say. One that starts has none yet, and answers nothing else.
-async fn ask<T: DeserializeOwned>(daemon: &DaemonInfo, control: &Path) -> Result<AllStats<T>> {
+async fn ask<T: DeserializeOwned>(
+    daemon: &DaemonInfo,
+    control: &Path,
+    path: &str,
+) -> Result<AllStats<T>> {
     match daemon.disks.is_empty() {
         true => Ok(AllStats::default()),
-        false => client::ask(control, "/v1/stats").await,
+        false => client::ask(control, path).await,
     }
-}
-
-/// What is listed for programs of the statistics of a disk. To read all of them takes several times as long.
-#[derive(Debug, serde::Deserialize)]
-struct Brief {
-    name: String,
-    primary_storage: PrimaryState,
-    #[serde(default)]
-    is_detaching: bool,
-    mode: Mode,
-    mode_actual: Mode,
-    log: Option<LogStatistics>,
 }
 
 /// The disks of a daemon that clients do not find.
@@ -161,7 +154,7 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
 /// What was configured, with the mode that is asked for now and the actual one, state and dirty bytes, as far as the disk told.
 fn listed_for_programs(
     info: &DiskInfo,
-    stats: Option<&Brief>,
+    stats: Option<&BriefStats>,
     is_silent: bool,
 ) -> Result<serde_json::Value> {
     let mut shown = serde_json::to_value(info)?;

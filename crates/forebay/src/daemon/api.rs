@@ -3,7 +3,7 @@
 //! ```text
 //!   GET /v1/daemon                 DaemonInfo
 //!   GET /v1/pools                  [PoolReport]: the flash that it uses
-//!   GET /v1/stats                  AllStats: of every disk
+//!   GET /v1/stats                  AllStats: of every disk; ?brief=true: with BriefStats
 //!   GET /v1/disks                  [DiskInfo]
 //!   GET /v1/disks/NAME             DiskInfo
 //!   GET /v1/disks/NAME/stats       DiskStats
@@ -27,7 +27,8 @@
 //! ```
 //! Errors are `{"error": "…"}` with the HTTP status.
 
-use forebay_core::stats::{MissStatistics, Statistics, TimeSplit};
+use forebay_core::config::Mode;
+use forebay_core::stats::{LogStatistics, MissStatistics, Statistics, TimeSplit};
 use forebay_shard::DiskStatus;
 pub use forebay_shard::{Dropped, PrimaryState};
 use forebay_trace::advise::{Judgement, Prediction};
@@ -356,6 +357,36 @@ pub struct Minute {
     pub write_time: TimeSplit,
     /// Why reads missed.
     pub misses: MissStatistics,
+}
+
+/// What a list of disks shows of one. To write and read all statistics of hundreds takes several times as long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BriefStats {
+    /// Name of the disk.
+    pub name: String,
+    /// How primary storage is.
+    pub primary_storage: PrimaryState,
+    /// The disk is being detached.
+    pub is_detaching: bool,
+    /// The mode that was asked for.
+    pub mode: Mode,
+    /// The mode that the disk is in.
+    pub mode_actual: Mode,
+    /// The write log. Null without one.
+    pub log: Option<LogStatistics>,
+}
+
+impl From<&DiskStatus> for BriefStats {
+    fn from(on_shard: &DiskStatus) -> BriefStats {
+        BriefStats {
+            name: on_shard.name.clone(),
+            primary_storage: on_shard.primary_storage,
+            is_detaching: on_shard.is_detaching,
+            mode: on_shard.engine.mode,
+            mode_actual: on_shard.engine.mode_actual,
+            log: on_shard.engine.log.clone(),
+        }
+    }
 }
 
 /// What `resize` did, in bytes.

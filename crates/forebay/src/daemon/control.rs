@@ -17,7 +17,9 @@ use anyhow::{Context, Result};
 use forebay_backends::Look;
 
 use super::advice;
-use super::api::{AllStats, ApiError, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk};
+use super::api::{
+    AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk,
+};
 use super::figures::{Figures, Known};
 use super::frontends::Frontends;
 use super::http::HttpPort;
@@ -134,20 +136,36 @@ async fn stats(State(state): State<Arc<ControlState>>, Path(name): Path<String>)
     }
 }
 
-async fn all_stats(State(state): State<Arc<ControlState>>) -> Response {
+/// How much of each disk is wanted.
+#[derive(Debug, serde::Deserialize)]
+struct StatsQuery {
+    #[serde(default)]
+    brief: bool,
+}
+
+async fn all_stats(
+    State(state): State<Arc<ControlState>>,
+    Query(query): Query<StatsQuery>,
+) -> Response {
     let known = state.known_figures().await;
     let silent = known.iter().filter(|known| known.is_silent);
     let silent = silent.map(|known| known.disk.name().to_owned()).collect();
     let answered = known.iter().filter_map(|known| Some((&known.disk, known.figures.as_ref()?)));
-    let disks = answered.map(|(disk, figures)| {
-        let mut stats = state.stats_with(disk, figures.status.clone());
-        // Of one disk whoever wants them asks: of hundreds they would be megabytes.
-        stats.engine.slowest = Vec::new();
-        stats
-    });
-    let all = AllStats { disks: disks.collect(), silent, refused: state.refused() };
+    let refused = state.refused();
     // Of hundreds of disks that is more than a megabyte, which `Json` would write piece by piece.
-    match serde_json::to_vec(&all) {
+    let text = if query.brief {
+        let disks = answered.map(|(_, figures)| BriefStats::from(&figures.status)).collect();
+        serde_json::to_vec(&AllStats { disks, silent, refused })
+    } else {
+        let disks = answered.map(|(disk, figures)| {
+            let mut stats = state.stats_with(disk, figures.status.clone());
+            // Of one disk whoever wants them asks: of hundreds they would be megabytes.
+            stats.engine.slowest = Vec::new();
+            stats
+        });
+        serde_json::to_vec(&AllStats { disks: disks.collect(), silent, refused })
+    };
+    match text {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
