@@ -3,7 +3,6 @@
 mod shard;
 
 use forebay_core::ids::Nanos;
-use forebay_core::status::IoStatus;
 use forebay_nbd::errno::Errno;
 use forebay_nbd::flags::CommandFlags;
 use forebay_nbd::request::{Command, RequestHeader};
