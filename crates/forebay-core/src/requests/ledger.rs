@@ -52,7 +52,7 @@ pub(crate) struct Ledger {
 }
 
 /// The slowest request of each minute that had one in flight, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slowest {
     minutes: VecDeque<Slow>,
 }
@@ -124,7 +124,7 @@ impl Ledger {
             latencies,
             answered: Vec::with_capacity(4096),
             waited: [Waited::default(); 3],
-            slowest: Slowest::default(),
+            slowest: Slowest { minutes: VecDeque::with_capacity(MINUTES_MAX) },
             last_failed: None,
         }
     }
