@@ -317,6 +317,9 @@ pub struct Config {
     pub grid_offset: GridOffset,
     /// Bytes of RAM for cached data; 0: no RAM tier.
     pub ram_bytes: u64,
+    /// Bytes of the disk's memory that RAM slots have a place in, so that there can be more of them while the disk is at work;
+    /// less than `ram_bytes`: as many.
+    pub ram_room: u64,
     /// Bytes of flash for cached data; 0: no flash tier.
     pub flash_bytes: u64,
     /// Smallest unit of flash I/O, a power of two from 512 to 4096.
@@ -360,6 +363,7 @@ impl Config {
             block_size: 8 << 10,
             grid_offset: GridOffset::Auto,
             ram_bytes: 0,
+            ram_room: 0,
             flash_bytes: 0,
             flash_logical_block: PAGE as u32,
             policy: PolicyKind::Auto,

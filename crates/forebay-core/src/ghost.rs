@@ -70,6 +70,14 @@ impl Ghost {
         Some(age)
     }
 
+    /// Goes on as a memory of about `blocks` recent blocks. What a bucket knows is known in all that stand for its blocks;
+    /// where there are fewer, of those that become one the first is kept.
+    pub fn resize(&mut self, blocks: u32) {
+        let (before, len) = (self.buckets.len() as u64, Self::buckets_for(blocks) as u64);
+        let kept = (0..len).map(|bucket| self.buckets[(bucket * before / len) as usize]);
+        self.buckets = kept.collect();
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.buckets.fill([EMPTY; WAYS]);

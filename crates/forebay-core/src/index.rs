@@ -30,6 +30,7 @@
 //! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. A guest that
 //! knows it can make long chains, at most about (blocks of its disk / buckets) long: its own loss.
 
+mod resize;
 mod restore;
 mod retired;
 
@@ -144,10 +145,9 @@ impl Index {
 
     fn with_load(slots: u32, density: Density, slots_per_bucket: u32) -> Index {
         assert!(slots > 0 && slots <= SLOTS_MAX);
-        let buckets = slots.div_ceil(slots_per_bucket);
-        let lines = buckets.div_ceil(density.buckets_per_line());
+        let (buckets, lines) = Index::table_for(slots, density, slots_per_bucket);
         let mut index = Index {
-            lines: vec![Line([NONE; 16]); lines as usize].into(),
+            lines,
             buckets,
             density,
             entries: vec![Entry { key: NONE, next: TAKEN }; slots as usize].into(),
@@ -163,6 +163,13 @@ impl Index {
             index.release(SlotId(slot));
         }
         index
+    }
+
+    /// Empty buckets for so many slots, and how many they are.
+    fn table_for(slots: u32, density: Density, slots_per_bucket: u32) -> (u32, Box<[Line]>) {
+        let buckets = slots.div_ceil(slots_per_bucket);
+        let lines = buckets.div_ceil(density.buckets_per_line());
+        (buckets, vec![Line([NONE; 16]); lines as usize].into())
     }
 
     /// Number of slots.
@@ -260,22 +267,28 @@ impl Index {
         if self.entries[slot.0 as usize].key != NONE || self.find(block).is_some() {
             return false;
         }
+        let next = self.link(slot, block);
+        *self.vacant(slot) = Entry { key: block.0, next };
+        self.len += 1;
+        true
+    }
+
+    /// Puts a slot into the bucket of `block`; the next one of its chain.
+    #[inline]
+    fn link(&mut self, slot: SlotId, block: BlockIndex) -> u32 {
         let bucket = self.bucket_of(block);
         let line = &mut self.lines[bucket.line].0;
         let way = match self.density {
             Density::Fast => line[..WAYS].iter().position(|&key| key == NONE),
             Density::Compact => None,
         };
-        let next = match way {
+        match way {
             Some(way) => {
                 (line[way], line[SLOTS + way]) = (block.0, slot.0);
                 NONE
             }
             None => std::mem::replace(&mut line[bucket.chain], slot.0),
-        };
-        *self.vacant(slot) = Entry { key: block.0, next };
-        self.len += 1;
-        true
+        }
     }
 
     /// Takes the block out of an occupied slot, which stays taken.

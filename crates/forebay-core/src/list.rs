@@ -76,6 +76,16 @@ impl Links {
         Links { nodes: vec![Node { prev: NONE, next: NONE }; slots as usize].into() }
     }
 
+    /// Goes on with nodes for slots `0..slots`. Those that go must be in no list. Panics above [`SLOTS_MAX`].
+    pub fn resize(&mut self, slots: u32) {
+        assert!(slots <= SLOTS_MAX);
+        let is_alone = |node: &Node| node.prev >> SLOT_BITS == 0;
+        assert!(self.nodes.iter().skip(slots as usize).all(is_alone), "a slot that goes is listed");
+        let mut nodes = std::mem::take(&mut self.nodes).into_vec();
+        nodes.resize(slots as usize, Node { prev: NONE, next: NONE });
+        self.nodes = nodes.into();
+    }
+
     /// The number of the list that `slot` is in, 0 when it is in none.
     pub fn queue(&self, slot: SlotId) -> u8 {
         (self.nodes[slot.0 as usize].prev >> SLOT_BITS) as u8

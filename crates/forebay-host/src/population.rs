@@ -40,6 +40,9 @@ pub struct Wanted {
     pub memory: Weak<Arena>,
     /// The part of it that is wanted, in bytes from its start.
     pub place: Range<u64>,
+    /// Whether it is wanted still, all of it. While memory is made usable, or given back, that changes before
+    /// ([`Arena::populate`]).
+    pub is_wanted: Box<dyn Fn() -> bool + Send>,
     /// Is told up to where it is there.
     pub tell: Box<dyn FnMut(u64) + Send>,
 }
@@ -107,6 +110,9 @@ fn run(
                 first.tell_why(why, events);
             }
         }
+        if !(first.wanted.is_wanted)() {
+            continue;
+        }
         if first.wanted.place.is_empty() {
             first.tell_end(&memory, events);
         } else {
@@ -128,7 +134,10 @@ impl Waiting {
         {
             return Err(format!("{of} has only {} available", rounded(bytes)));
         }
-        memory.populate(place.start, (end - place.start) as usize);
+        let len = (end - place.start) as usize;
+        if !memory.populate(place.start, len, &self.wanted.is_wanted) {
+            return Ok(());
+        }
         place.start = end;
         (self.wanted.tell)(end);
         Ok(())
@@ -191,6 +200,7 @@ mod tests {
                 disk: name.into(),
                 memory: Arc::downgrade(&memory),
                 place: 0..len,
+                is_wanted: Box::new(|| true),
                 tell: Box::new(tell),
             };
             memories.push(memory);

@@ -5,23 +5,26 @@
 //!
 //! **Invariants.** The mapping lives as long as the [`Arena`]. Code that hands its address to the
 //! kernel keeps the `Arc` until the kernel is done. Every access is bounds-checked, also in
-//! release builds. One copy at a time: a lock makes sharing the arena between threads sound,
+//! release builds, and so is that nobody touches the part without memory (`arena/room.rs`). One copy at a time: a lock makes sharing the arena between threads sound,
 //! until one owns it (`arena/lock.rs`). Bytes that the kernel writes *while* a piece is copied
 //! arrive or do not. It is the engine's rule to copy no piece that a read fills. It is not
 //! checked here.
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use lock::{CopyLock, Copying};
+use room::Room;
 
 pub use memory::{Available, Holder, available};
 
 mod lock;
 mod memory;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +38,7 @@ pub struct Arena {
     len: usize,
     /// From here on a file backs it.
     tail: usize,
+    room: Room,
     copying: CopyLock,
 }
 
@@ -62,7 +66,7 @@ impl Arena {
     /// As [`Arena::reserve`].
     pub fn new(len: usize) -> io::Result<Arena> {
         let arena = Arena::reserve(len)?;
-        arena.populate(0, arena.len());
+        arena.populate(0, arena.len(), || true);
         Ok(arena)
     }
 
@@ -73,7 +77,7 @@ impl Arena {
     /// `InvalidInput` for a length of zero or beyond the address space, `OutOfMemory` when there is not
     /// that much available now, else the kernel's.
     pub fn reserve(len: usize) -> io::Result<Arena> {
-        Arena::map(len, None)
+        Arena::map(len, None, None)
     }
 
     /// As [`Arena::reserve`], but from `tail` on (a multiple of the page size) the memory is `file`,
@@ -83,23 +87,31 @@ impl Arena {
     /// # Errors
     /// As [`Arena::reserve`]; `InvalidInput` when the file is too short or the tail does not begin at a page.
     pub fn with_tail(len: usize, tail: usize, file: BorrowedFd<'_>) -> io::Result<Arena> {
-        Arena::map(len, Some((tail, file)))
+        Arena::map(len, None, Some((tail, file)))
     }
 
-    fn map(len: usize, tail: Option<(usize, BorrowedFd<'_>)>) -> io::Result<Arena> {
+    fn map(
+        len: usize,
+        spare: Option<Range<u64>>,
+        tail: Option<(usize, BorrowedFd<'_>)>,
+    ) -> io::Result<Arena> {
         let page = memory::page_size();
         if len == 0 || len > isize::MAX as usize - 2 * HUGE_PAGE {
             let text = format!("memory of {len} bytes asked for: the size must be at least 1 byte");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let len = len.next_multiple_of(page);
-        memory::check_available(len)?;
+        let room = Room::new(len, spare);
+        memory::check_available(len - room.spare_len())?;
         let base = map_aligned(len)?;
-        let mut arena = Arena { base, len, tail: len, copying: CopyLock::new() };
+        let mut arena = Arena { base, len, tail: len, room, copying: CopyLock::new() };
+        let spare = arena.spare();
+        arena.allow(0..spare.start)?;
+        arena.allow(spare.end..len as u64)?;
         if let Some((tail, file)) = tail {
             arena.map_tail(tail, file)?;
         }
-        arena.advise()?;
+        arena.advise(0..len as u64)?;
         arena.fault_tail()?;
         Ok(arena)
     }
@@ -139,13 +151,29 @@ impl Arena {
     /// Has the kernel give the pages of a piece their memory, from any thread. Nobody has used the piece before, nor does
     /// meanwhile: it reads as zeroes. The pages are touched one by one. So whoever maps or unmaps something waits for
     /// none of that, as for a system call that gives many.
-    pub fn populate(&self, offset: u64, len: usize) {
-        let piece = self.piece(offset, len);
-        for page in (0..len).step_by(memory::page_size()) {
-            // SAFETY: `page < len`, so the byte lies in the mapping, which is writable, and nobody else uses it now. It is a zero
-            // already. (An atomic `or` with zero would not do: compilers make a read of it, which takes no memory.)
-            unsafe { piece.add(page).write_volatile(0) };
+    ///
+    /// False when it ended early: part of the piece was given back meanwhile, or is not wanted any more. `is_wanted` is
+    /// asked before each huge page. What makes it false has to happen before [`Arena::give_back`] of the piece, or
+    /// [`Arena::make_usable`]: after these nothing more is touched.
+    pub fn populate(&self, offset: u64, len: usize, is_wanted: impl Fn() -> bool) -> bool {
+        let end = offset + len as u64;
+        let mut at = offset;
+        while at < end {
+            let next = end.min((at + 1).next_multiple_of(HUGE_PAGE as u64));
+            let _held = self.room.hold();
+            if !is_wanted() || !self.has_memory(at, (next - at) as usize) {
+                return false;
+            }
+            let piece = self.piece(at, (next - at) as usize);
+            for page in (0..(next - at) as usize).step_by(memory::page_size()) {
+                // SAFETY: the byte lies in the mapping (`piece`), which is writable there, and stays so while the room is
+                // held; nobody else uses it now. It is a zero already. (An atomic `or` with zero would not do: compilers make
+                // a read of it, which takes no memory.)
+                unsafe { piece.add(page).write_volatile(0) };
+            }
+            at = next;
         }
+        true
     }
 
     /// Copies `bytes` to `offset`. Panics when out of bounds (as all of these do).
@@ -247,11 +275,11 @@ impl Arena {
         }
     }
 
-    /// The address of a piece, for the kernel. Panics when the piece is out of bounds.
+    /// The address of a piece, for the kernel. Panics when the piece is out of bounds, or has no memory.
+    #[inline]
     pub(crate) fn piece(&self, offset: u64, len: usize) -> *mut u8 {
-        let end = offset.checked_add(len as u64);
         assert!(
-            end.is_some_and(|end| end <= self.len as u64),
+            self.has_memory(offset, len),
             "piece {offset}+{len} is out of bounds of an arena of {} bytes",
             self.len
         );
@@ -297,11 +325,13 @@ impl Arena {
         }
     }
 
-    fn advise(&self) -> io::Result<()> {
+    fn advise(&self, part: Range<u64>) -> io::Result<()> {
+        let len = (part.end - part.start) as usize;
+        assert!(part.end <= self.len as u64);
         let advise = |advice| {
-            // SAFETY: the range is our own mapping, nothing refers to its bytes yet, and none of these
+            // SAFETY: the range is part of our own mapping, nothing refers to its bytes yet, and none of these
             // advices changes what it reads as.
-            unsafe { rustix::mm::madvise(self.base.cast(), self.len, advice) }
+            unsafe { rustix::mm::madvise(self.base.add(part.start as usize).cast(), len, advice) }
         };
         // Kernels without huge pages refuse; the memory is as good, only slower.
         let _ = advise(Advice::LinuxHugepage);
@@ -327,18 +357,13 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Maps `len` bytes, a multiple of the page size, at a multiple of [`HUGE_PAGE`].
+/// Maps `len` bytes, a multiple of the page size, at a multiple of [`HUGE_PAGE`], without access.
 fn map_aligned(len: usize) -> io::Result<*mut u8> {
     let whole = len + HUGE_PAGE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
     let start = unsafe {
-        rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            whole,
-            ProtFlags::READ | ProtFlags::WRITE,
-            flags,
-        )?
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags)?
     };
     let start = start.cast::<u8>();
     let before = (start as usize).next_multiple_of(HUGE_PAGE) - start as usize;

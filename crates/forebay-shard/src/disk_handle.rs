@@ -1,17 +1,20 @@
 //! A disk on a shard, as everybody outside has it: each operation is one method, and one closure that the shard runs
 //! (`mailbox.rs`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_core::action::Voided;
 use forebay_core::config::{Mode, Tuning};
 use forebay_core::engine::Growth;
+use forebay_core::geometry::ByteRange;
 use forebay_core::observer::Observer;
 use forebay_core::stats::Latency;
 use forebay_frontends::client::{DiskId, Newcomer};
 use forebay_host::pool::owner::Leased;
+use forebay_host::population::Wanted;
+use forebay_io::arena::Arena;
 use forebay_io::mailbox::{SendError, Sender};
 use tokio::sync::oneshot;
 
@@ -34,6 +37,8 @@ pub struct DiskHandle {
     pub(super) number: u32,
     pub(super) size: Arc<AtomicU64>,
     pub(super) is_open: Arc<AtomicBool>,
+    /// How often the RAM cache got another size: who was to give memory before gives no more.
+    pub(super) resizes: Arc<AtomicU64>,
 }
 
 impl DiskHandle {
@@ -72,9 +77,30 @@ impl DiskHandle {
         self.send(Command::Connect(client, guard))
     }
 
-    /// The disk's memory is there up to `end`, in bytes from its start.
-    pub fn have_memory(&self, end: u64) {
-        self.tell(move |on| on.disk.port.engine.have_memory(end));
+    /// What its RAM cache wants, for whoever gives memory (`forebay_host::population`): `place` of it. That ends when the
+    /// cache gets another size.
+    pub fn wants_memory(&self, name: Arc<str>, memory: Weak<Arena>, place: ByteRange) -> Wanted {
+        let resize = self.resizes.load(Ordering::Acquire);
+        let (resizes, owner) = (self.resizes.clone(), self.clone());
+        let tell = move |end| owner.tell(move |on| on.disk.have_memory(resize, end));
+        Wanted {
+            disk: name,
+            memory,
+            place: place.start..place.end,
+            is_wanted: Box::new(move || resizes.load(Ordering::Acquire) == resize),
+            tell: Box::new(tell),
+        }
+    }
+
+    /// The disk goes on with a RAM cache of `bytes`: more is there at once, but for its memory; from less, what is used least
+    /// leaves some time later. What memory it waits for then, to be given to it.
+    ///
+    /// # Errors
+    /// The disk cannot have that much, or has not got all of its memory yet, or is ending, or the shard has ended.
+    pub async fn resize_ram(&self, bytes: u64) -> anyhow::Result<Option<Wanted>> {
+        let resized = self.ask(move |on| on.disk.resize_ram(on.now, bytes)).await?;
+        let missing = resized.map_err(anyhow::Error::msg)?;
+        Ok(missing.map(|(name, memory, place)| self.wants_memory(name, memory, place)))
     }
 
     /// The answer to a disk that asked for a segment.

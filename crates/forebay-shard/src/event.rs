@@ -34,6 +34,7 @@ fn code(event: Event) -> EventCode {
         Event::LogFull => EventCode::LogFull,
         Event::LogHasRoom => EventCode::LogHasRoom,
         Event::ModeChanged { .. } => EventCode::ModeChanged,
+        Event::RamShrunk { .. } => EventCode::RamShrunk,
         Event::UnflushedWritesAtRisk { .. } => EventCode::UnflushedWritesAtRisk,
     }
 }
@@ -169,6 +170,10 @@ fn words(event: Event) -> (Severity, String) {
         Event::ModeChanged { mode } => {
             (Severity::Info, format!("the disk is now in mode {mode}"))
         }
+        Event::RamShrunk { .. } => (
+            Severity::Info,
+            "the RAM cache is as small as it was to be, and the rest of its memory is free".to_owned(),
+        ),
         Event::UnflushedWritesAtRisk { bytes } => (
             Severity::Error,
             format!(

@@ -217,7 +217,8 @@ impl Shard {
                 let events = self.events.clone();
                 let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
                 let is_open = Arc::new(AtomicBool::new(true));
-                let handle = DiskHandle { sender, number, size, is_open };
+                let resizes = Arc::default();
+                let handle = DiskHandle { sender, number, size, is_open, resizes };
                 let added = match ShardDisk::attach(
                     *new,
                     number,

@@ -67,7 +67,7 @@ pub fn hung(size: u64) -> (DiskHandle, impl Sized) {
     let reactor = Reactor::new(8, None).expect("a reactor");
     let (sender, mailbox) = mailbox::channel(MAILBOX_MAX, reactor.waker());
     let (size, is_open) = (Arc::new(AtomicU64::new(size)), Arc::new(AtomicBool::new(true)));
-    let disk = DiskHandle { sender, number: 0, size, is_open };
+    let disk = DiskHandle { sender, number: 0, size, is_open, resizes: Arc::default() };
     (disk, (reactor, mailbox))
 }
 

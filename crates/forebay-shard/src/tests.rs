@@ -130,3 +130,45 @@ async fn a_disk_that_was_detached_keeps_no_memory() {
         assert_eq!(shard.drain().unwrap().await.unwrap().len(), 4);
     }
 }
+
+#[tokio::test]
+async fn a_ram_cache_gets_memory_and_gives_it_back_while_its_disk_works() {
+    const MIB: u64 = 1 << 20;
+    for kind in [None, Some(ReactorKind::Epoll)] {
+        let (_log, events) = EventLog::start(None).unwrap();
+        let shard = ShardHandle::start(0, 1, kind, events).unwrap();
+        let (mut new, _peer) = disk("disk", Mode::WriteThrough);
+        let config = Config { ram_bytes: MIB, ram_room: 4 * MIB, ..*new.engine.config() };
+        new.engine = Engine::new(config).unwrap();
+        let size = new.engine.memory_size() as usize;
+        let spare = new.engine.ram_spare().unwrap();
+        new.memory = Arc::new(Arena::with_room(size, spare.start..spare.end, None).unwrap());
+        let memory = new.memory.clone();
+        let disk = shard.sender().add(new).await.unwrap();
+
+        assert!(disk.resize_ram(5 * MIB).await.unwrap_err().to_string().contains("room"));
+        let mut wanted = disk.resize_ram(4 * MIB).await.unwrap().expect("memory is to come");
+        assert_eq!(wanted.place, spare.start..spare.end);
+        assert!(memory.spare().is_empty());
+        assert!(memory.populate(wanted.place.start, 3 << 20, &wanted.is_wanted));
+        (wanted.tell)(wanted.place.start + MIB);
+        let ram = disk.stats().await.unwrap().engine.ram;
+        assert_eq!((ram.slots, ram.slots_ready), (512, 256));
+        let error = disk.resize_ram(3 * MIB).await.map(|_| ()).map_err(|error| error.to_string());
+        assert_eq!(error, Ok(()), "fewer at any time");
+        let error = disk.resize_ram(4 * MIB).await.unwrap_err().to_string();
+        assert!(error.contains("still coming"), "{error}");
+        // Who was to give it before gives no more, and is not listened to.
+        assert!(!(wanted.is_wanted)());
+        (wanted.tell)(wanted.place.end);
+        assert_eq!(disk.stats().await.unwrap().engine.ram.slots_ready, 256);
+
+        assert!(disk.resize_ram(MIB).await.unwrap().is_none());
+        while memory.spare() != (spare.start..spare.end) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let ram = disk.stats().await.unwrap().engine.ram;
+        assert_eq!((ram.slots, ram.slots_ready), (128, 128));
+        assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
+    }
+}

@@ -72,6 +72,8 @@ coverage! {
     busy_ends: "Growths that waited for what was in flight at the old end.",
     tunings: "Changes of other settings.",
     policies_changed: "Of these, those of the policy.",
+    resizes: "Changes of the size of the RAM cache.",
+    shrunk: "Those to a smaller one that came to their end.",
     modes_changed: "Changes of the mode that came to their end.",
     caches_dropped: "Caches dropped with something in them.",
     drops_in_parts: "Ranges dropped from the cache a part at a time.",
@@ -113,6 +115,7 @@ impl Coverage {
             Event::FlashFailed { .. } => self.flash_failed += 1,
             Event::UnflushedWritesAtRisk { .. } => self.at_risk += 1,
             Event::ModeChanged { .. } => self.modes_changed += 1,
+            Event::RamShrunk { .. } => self.shrunk += 1,
             Event::LogFailed { .. } => self.log_failed += 1,
             Event::DestageFailed { .. } | Event::PrimaryFails { is_destaging: true, .. } => {
                 self.destage_errors += 1

@@ -7,7 +7,6 @@ use forebay_core::stats::LogState;
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
-use crate::memory::Memory;
 use crate::pool::StagedGroup;
 use crate::setup;
 use crate::warm;
@@ -264,10 +263,10 @@ impl World<'_> {
         self.replace_revoked(&mut staged);
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode => true,
-            Event::Tune | Event::DropCache => true,
+            Event::Tune | Event::Resize | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
             Event::Lease | Event::Void | Event::Revoke | Event::Compared(..) => false,
-            Event::RevokeJournal | Event::Late(_) => false,
+            Event::RevokeJournal | Event::Late(_) | Event::Memory(..) => false,
             Event::PowerLoss => false,
         });
         self.actions.clear();
@@ -288,6 +287,6 @@ impl World<'_> {
         } else {
             self.make_engine(None);
         }
-        self.memory = Memory::new(self.engine.memory_size());
+        self.begin_memory();
     }
 }

@@ -81,6 +81,9 @@ impl Executor for World<'_> {
 
     fn event(&mut self, event: EngineEvent) {
         self.coverage.note_event(event);
+        if let EngineEvent::RamShrunk { .. } = event {
+            self.note_missing();
+        }
     }
 }
 

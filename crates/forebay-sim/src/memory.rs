@@ -4,12 +4,14 @@
 //! - memory that a device fills is nobody else's until the I/O completes: it holds rubbish meanwhile;
 //! - memory that a device writes from does not change until the I/O completes;
 //! - slots and buffers of a reply do not change until they were sent or given back;
-//! - source and destination of a copy do not overlap.
+//! - source and destination of a copy do not overlap;
+//! - nobody touches memory that is not there: room for RAM slots that there are none of.
 //!
 //! Memory that nobody has written yet holds rubbish. To make a run cheap it is kept for the next one
 //! on the same thread, and only what was touched is made rubbish again.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use forebay_core::action::Span;
 use forebay_core::geometry::PAGE;
@@ -41,6 +43,8 @@ pub struct Memory {
     /// Pages that are not all rubbish.
     touched: Vec<bool>,
     claims: Vec<(Span, Claim)>,
+    /// What is not there.
+    missing: Range<u64>,
 }
 
 fn end(span: Span) -> u64 {
@@ -63,12 +67,27 @@ impl Memory {
             bytes.resize(size as usize, RUBBISH);
         }
         let touched = vec![false; size.div_ceil(PAGE) as usize];
-        Memory { bytes, size, touched, claims: Vec::new() }
+        Memory { bytes, size, touched, claims: Vec::new(), missing: 0..0 }
+    }
+
+    /// This part is not there from now on, and the rest is.
+    pub fn miss(&mut self, missing: Range<u64>) {
+        for (claimed, claim) in &self.claims {
+            let is_there = missing.end <= claimed.offset || end(*claimed) <= missing.start;
+            assert!(is_there, "{claimed:?} is gone, but {claim:?}");
+        }
+        self.missing = missing;
+    }
+
+    fn assert_there(&self, span: Span) {
+        assert!(end(span) <= self.size, "{span:?} lies outside the memory");
+        let is_there = self.missing.end <= span.offset || end(span) <= self.missing.start;
+        assert!(is_there, "{span:?} is not there: {:?} is missing", self.missing);
     }
 
     /// Its bytes.
     pub fn at(&self, span: Span) -> &[u8] {
-        assert!(end(span) <= self.size, "{span:?} lies outside the memory");
+        self.assert_there(span);
         &self.bytes[place(span)]
     }
 
@@ -81,7 +100,7 @@ impl Memory {
     }
 
     fn touch(&mut self, span: Span) -> &mut [u8] {
-        assert!(end(span) <= self.size, "{span:?} lies outside the memory");
+        self.assert_there(span);
         for page in span.offset / PAGE..end(span).div_ceil(PAGE) {
             self.touched[page as usize] = true;
         }
@@ -94,7 +113,7 @@ impl Memory {
         assert!(!overlap(from, to), "a copy onto itself: {from:?} to {to:?}");
         self.assert_readable(from);
         self.change(to);
-        assert!(end(from) <= self.size);
+        self.assert_there(from);
         self.bytes.copy_within(place(from), to.offset as usize);
     }
 

@@ -23,7 +23,6 @@ use forebay_core::write_back::format::reopen::{FreshGroup, FreshSegment, Session
 use forebay_core::write_back::format::segment::SegmentHeader;
 use forebay_core::write_back::format::summary::{self, Summary};
 
-use crate::memory::Memory;
 use crate::planted::Planted;
 use crate::pool::{DISK, NONCE, Pool, StagedGroup};
 use crate::stamp;
@@ -286,7 +285,7 @@ impl World<'_> {
             }
             None => self.make_engine(None),
         }
-        self.memory = Memory::new(self.engine.memory_size());
+        self.begin_memory();
     }
 
     /// Recovers the log for a new engine and opens it.

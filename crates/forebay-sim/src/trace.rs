@@ -296,6 +296,7 @@ fn event_step(event: &Event, figures: &mut Vec<u64>) -> &'static str {
         Event::LogFull => ("event-log-full", vec![]),
         Event::LogHasRoom => ("event-log-has-room", vec![]),
         Event::ModeChanged { mode } => ("event-mode", vec![mode_of(mode)]),
+        Event::RamShrunk { end } => ("event-ram-shrunk", vec![end]),
         Event::UnflushedWritesAtRisk { bytes } => ("event-unflushed-at-risk", vec![bytes]),
     };
     figures.extend(found);

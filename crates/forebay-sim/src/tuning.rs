@@ -1,13 +1,14 @@
-//! An administrator changes settings of a disk at work.
+//! An administrator changes settings of a disk at work, or the size of its RAM cache.
 
 use forebay_core::config::{FlashAdmission, OnTimeout, SequentialBypass, Tuning};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::Nanos;
 use forebay_core::policy::PolicyKind;
 
+use crate::memory::Memory;
 use crate::rng::Rng;
 use crate::setup::{self, Setup};
-use crate::world::World;
+use crate::world::{Event, World};
 
 /// Settings that change often, in runs of several kinds.
 pub(crate) fn tune_often(rng: &mut Rng, setup: &mut Setup) {
@@ -18,6 +19,8 @@ pub(crate) fn tune_often(rng: &mut Rng, setup: &mut Setup) {
         _ => {}
     }
     setup.tunings = rng.between(2, 30) as u32;
+    let config = &mut setup.config;
+    config.ram_room = config.ram_bytes + rng.below(64) * config.block_size;
     // The policy changes at ticks: let much happen between two of them.
     setup.late_max = Nanos::from_millis(rng.pick(&[3, 30, 300]));
 }
@@ -65,5 +68,64 @@ impl World<'_> {
             assert_eq!(self.engine.config().tuning(), tuning);
             self.engine.check_invariants();
         }
+    }
+}
+
+/// Another size of the RAM cache.
+impl World<'_> {
+    pub(crate) fn on_resize(&mut self) {
+        let Some(room) = self.engine.ram_room() else {
+            let refused = self.engine.resize_ram(self.now, 1 << 20, &mut self.actions);
+            assert!(refused.is_err(), "there is no tier");
+            return;
+        };
+        let (block, before) = (self.setup.config.block_size, self.setup.config.ram_bytes);
+        let bytes = match self.rng.below(4) {
+            0 => block,
+            1 => room.len(),
+            _ => self.rng.between(1, room.len() / block) * block,
+        };
+        assert!(self.engine.check_ram(room.len() + block).is_err(), "there is no room");
+        if bytes > before && self.engine.ram_missing().is_some() {
+            return;
+        }
+        self.log.line(self.now, || format!("RAM {before} to {bytes} of {}", room.len()));
+        self.coverage.resizes += 1;
+        self.resizes += 1;
+        (self.setup.config.ram_bytes, self.setup.config.ram_room) = (bytes, room.len());
+        let missing = self.engine.resize_ram(self.now, bytes, &mut self.actions);
+        self.engine.check_invariants();
+        let Some(missing) = missing.expect("there is room") else { return };
+        // It comes in two parts.
+        let mut at = self.now;
+        for end in [self.rng.between(missing.start, missing.end), missing.end] {
+            at = at.plus(Nanos(self.rng.below(20_000_000)));
+            self.queue.plan(at, Event::Memory(self.resizes, end));
+        }
+    }
+
+    /// Memory for RAM slots came.
+    pub(crate) fn on_memory(&mut self, resizes: u64, end: u64) {
+        if resizes != self.resizes {
+            return;
+        }
+        let room = self.engine.ram_room().expect("it was wanted");
+        self.memory.miss(end..room.end);
+        self.engine.have_memory(end);
+        self.engine.check_invariants();
+    }
+
+    /// Memory for a new engine.
+    pub(crate) fn begin_memory(&mut self) {
+        self.resizes += 1;
+        self.memory = Memory::new(self.engine.memory_size());
+        self.note_missing();
+    }
+
+    /// What no RAM slot takes, or waits for, is not there.
+    pub(crate) fn note_missing(&mut self) {
+        let Some(room) = self.engine.ram_room() else { return };
+        let missing = self.engine.ram_missing().or(self.engine.ram_spare());
+        self.memory.miss(missing.map_or(room.end, |missing| missing.start)..room.end);
     }
 }

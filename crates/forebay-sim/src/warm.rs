@@ -23,7 +23,6 @@ use forebay_core::write_back::format::recover::RecoveredLog;
 use forebay_core::write_back::format::reopen::Tail;
 
 use crate::device::Device;
-use crate::memory::Memory;
 use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::world::{Event, World, flash};
@@ -277,6 +276,6 @@ impl World<'_> {
         self.coverage.restarts_in_order += 1;
         let power = self.chance.chance(500);
         self.crash(power);
-        self.memory = Memory::new(self.engine.memory_size());
+        self.begin_memory();
     }
 }

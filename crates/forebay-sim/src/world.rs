@@ -73,6 +73,10 @@ pub(crate) enum Event {
     Mode,
     /// An administrator wants other settings.
     Tune,
+    /// An administrator wants another size of the RAM cache.
+    Resize,
+    /// Memory is there up to this place, of what was wanted after so many resizes.
+    Memory(u64, u64),
     /// An administrator drops the cache.
     DropCache,
     /// Power fails.
@@ -124,6 +128,8 @@ pub(crate) struct World<'a> {
     pub chance: Rng,
     pub deaths: Deaths,
     pub points: Points,
+    /// How often the RAM cache got another size, or began anew.
+    pub resizes: u64,
     /// Crashes to come while primary storage is dead.
     pub crashes_left: u64,
     events: u64,
@@ -185,6 +191,7 @@ impl<'a> World<'a> {
             deaths: Deaths::ByChance,
             points: Points::default(),
             crashes_left: 0,
+            resizes: 0,
             events: 0,
             engine,
             backend,
@@ -220,6 +227,8 @@ impl<'a> World<'a> {
         for _ in 0..self.setup.tunings {
             let at = Nanos(self.rng.below(span.max(1)));
             self.queue.plan(at, Event::Tune);
+            let at = Nanos(self.rng.below(span.max(1)));
+            self.queue.plan(at, Event::Resize);
         }
         // With chance of its own: seeds of before do what they did, but for this.
         let mut chance = Rng::new(!self.setup.seed);
@@ -332,6 +341,8 @@ impl<'a> World<'a> {
             Event::Late(number) => self.land_late(number),
             Event::Mode => self.on_mode(),
             Event::Tune => self.on_tune(),
+            Event::Resize => self.on_resize(),
+            Event::Memory(resizes, end) => self.on_memory(resizes, end),
             Event::DropCache => self.on_drop_cache(),
             Event::PowerLoss => self.tear_ring(),
         }

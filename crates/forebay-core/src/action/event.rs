@@ -56,6 +56,12 @@ pub enum Event {
         /// New byte offset of the grid.
         offset: u64,
     },
+    /// RAM has as few slots as it is to have: the place of the others, from `end` of the disk's memory to the end of the
+    /// room for slots, is not used any more. Actions before this one were the last that did.
+    RamShrunk {
+        /// Bytes from the start of the disk's memory.
+        end: u64,
+    },
     /// The guest's requests do not fit the grid, too late to move it.
     GridAdvice {
         /// The byte offset that would fit.

@@ -3,17 +3,22 @@
 //! ```text
 //!   asked ─► some blocks go over to the other policy at each tick ─► all have ─► was another one asked for meanwhile?
 //! ```
+//! RAM that becomes smaller takes several ticks, too (`resize.rs`).
+//!
 //! The policy takes many ticks where there are many blocks, as a sweep does (`stale.rs`). All else changes at once.
 //!
 //! **Limits:** one call moves at most [`Cache::visits_max`] blocks of each tier. Meanwhile the tiers have the memory of
 //! two policies.
 
-use super::Cache;
 use super::directory::Directory;
 use super::stale::PAUSE;
-use crate::cx::Shared;
+use super::{Cache, Undestaged};
+use crate::cx::{Cx, Shared};
 use crate::ids::Nanos;
 use crate::policy::PolicyKind;
+
+/// Between two ticks, while flash is busy with what has left RAM.
+const LONG_PAUSE: Nanos = Nanos::from_micros(1_000);
 
 /// What is under way.
 #[derive(Debug)]
@@ -22,11 +27,27 @@ pub(super) struct Changing {
     policy: PolicyKind,
     /// When more is to be done.
     due: Nanos,
+    /// Of the RAM slots that are to go, those before this one hold no block.
+    swept: u32,
 }
 
 impl Changing {
     pub(super) fn new(policy: PolicyKind) -> Changing {
-        Changing { policy, due: Nanos::NEVER }
+        Changing { policy, due: Nanos::NEVER, swept: 0 }
+    }
+
+    /// RAM slots from this one on are to be emptied.
+    pub(super) fn begin_sweep(&mut self, first: u32) {
+        self.swept = first;
+    }
+
+    /// The slot that is to be emptied next.
+    pub(super) fn swept(&self) -> u32 {
+        self.swept
+    }
+
+    pub(super) fn sweep_on(&mut self) {
+        self.swept += 1;
     }
 }
 
@@ -37,6 +58,7 @@ impl Cache {
             flash.tune(shared);
         }
         self.change_policy(shared);
+        self.plan_changes(shared);
     }
 
     /// When more of a change is to be done.
@@ -45,25 +67,36 @@ impl Cache {
     }
 
     /// Does more of a change, if that is due.
-    pub(crate) fn change_more(&mut self, shared: &Shared) {
-        if shared.now < self.changing.due || self.changing.due == Nanos::NEVER {
+    pub(crate) fn change_more(&mut self, undestaged: Undestaged<'_>, cx: &mut Cx<'_>) {
+        if cx.now < self.changing.due || self.changing.due == Nanos::NEVER {
             return;
         }
         let visits = self.visits_max();
         self.directories().for_each(|dir| dir.hand_over(visits));
-        self.change_policy(shared);
+        self.change_policy(cx);
+        if self.is_shrinking() {
+            self.vacate_some(undestaged, cx);
+        }
+        self.plan_changes(cx);
     }
 
-    /// Begins to go over to the policy that is wanted, unless the change before has not ended; when to go on.
+    /// Begins to go over to the policy that is wanted, unless the change before has not ended.
     fn change_policy(&mut self, shared: &Shared) {
         let wanted = shared.config.policy;
         if self.changing.policy != wanted && !self.is_handing_over() {
             self.changing.policy = wanted;
             self.directories().for_each(|dir| dir.change_policy(wanted));
         }
-        self.changing.due = match self.is_handing_over() {
-            true => shared.now.plus(PAUSE),
-            false => Nanos::NEVER,
+    }
+
+    /// Decides when to go on with what is under way.
+    pub(super) fn plan_changes(&mut self, shared: &Shared) {
+        self.changing.due = if self.is_handing_over() {
+            shared.now.plus(PAUSE)
+        } else if self.is_shrinking() {
+            shared.now.plus(if self.is_flash_busy() { LONG_PAUSE } else { PAUSE })
+        } else {
+            Nanos::NEVER
         };
     }
 

@@ -29,6 +29,7 @@
 
 mod handover;
 mod masks;
+mod resize;
 
 use crate::geometry::GranuleMask;
 use crate::ghost::{Age, Ghost};
@@ -424,7 +425,7 @@ impl Directory {
         assert_eq!(hollow, self.hollow);
     }
 
-    /// Bytes of memory that it takes on the heap; does not change, but for what a change of the policy takes meanwhile.
+    /// Bytes of memory that it takes on the heap; changes with the number of slots, and while the policy changes.
     pub fn memory_bytes(&self) -> u64 {
         let bytes = self.index.memory_bytes()
             + self.valid.memory_bytes()

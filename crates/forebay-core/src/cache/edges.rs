@@ -26,6 +26,13 @@ impl Edges {
         Edges { returned: blocks.map(|blocks| Returns::new(blocks, ONE_IN)) }
     }
 
+    /// The cache has so many blocks from now on.
+    pub(super) fn resize(&mut self, blocks: u32) {
+        if let Some(returns) = &mut self.returned {
+            returns.resize(blocks);
+        }
+    }
+
     /// A block came into the cache, or would have.
     pub(super) fn pass(&mut self) {
         if let Some(returns) = &mut self.returned {

@@ -107,7 +107,7 @@ impl Cache {
                 let offered = Offered { block: victim.block, mask: victim.valid, why, bytes };
                 flash.offer(offered, undestaged, stale, streams, cx);
             }
-            if !ram.is_pinned(victim.slot) {
+            if !ram.is_pinned(victim.slot) && ram.may_use(victim.slot) {
                 return Some(victim.slot);
             }
             ram.retire(victim.slot);

@@ -13,7 +13,7 @@
 //! | `install.rs` | bytes on their way into RAM, and from there to flash |
 //! | `update.rs` | what a write changes |
 //! | `invalidate.rs`, `stale.rs`, `dropping.rs` | what became wrong, at once or part by part |
-//! | `changes.rs` | settings that change |
+//! | `changes.rs`, `resize.rs` | settings that change, and the size of RAM |
 //! | `ram.rs`, `flash/` | the tiers |
 //! | `directory.rs` | which block is in which slot, for both tiers |
 //! | `streams.rs`, `edges.rs`, `returns.rs` | what is worth a place, learned from what comes back |
@@ -44,6 +44,7 @@ mod install;
 mod invalidate;
 mod lookup;
 mod ram;
+mod resize;
 mod restore;
 mod returns;
 mod sequential;
@@ -120,9 +121,11 @@ impl Cache {
             + flash.map_or(0, |slots| Flash::metadata_bytes_for(slots, granules, config.policy))
     }
 
-    /// Bytes of the disk's memory that the RAM tier of a configuration takes.
+    /// Bytes of the disk's memory that the RAM tier of a configuration has a place in.
     pub(crate) fn memory_bytes_for(config: &Config) -> u64 {
-        slots(config.ram_bytes, config).map_or(0, |slots| u64::from(slots) * config.block_size)
+        let room = slots(config.ram_bytes, config)
+            .and(slots(config.ram_room.max(config.ram_bytes), config));
+        room.map_or(0, |slots| u64::from(slots) * config.block_size)
     }
 
     /// Bytes of flash that it takes.

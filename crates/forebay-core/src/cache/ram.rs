@@ -11,6 +11,8 @@
 //!
 //! The memory of slots may come after the disk begins to serve. Slots without memory are *withheld*:
 //! taken, and free when their memory is there ([`RamTier::have_memory`]).
+//!
+//! While there are to be fewer slots (`resize.rs`), those that are to go are withheld as soon as nothing is in them.
 
 use super::directory::Directory;
 use crate::action::{Action, Buffer, Span};
@@ -35,6 +37,8 @@ pub(super) struct RamTier {
     retired: Vec<SlotId>,
     /// Slots before this one have memory; the others are withheld.
     ready: u32,
+    /// Slots from this one on are to go: no other block comes there.
+    end: u32,
 }
 
 impl RamTier {
@@ -46,6 +50,7 @@ impl RamTier {
             pinned: Vec::with_capacity(4096),
             retired: Vec::with_capacity(4096),
             ready: slots,
+            end: slots,
         }
     }
 
@@ -69,7 +74,7 @@ impl RamTier {
         let there = there.min(self.dir.slots().into()) as u32;
         // Backwards, so that slots are given out in ascending order.
         for slot in (self.ready..there).rev() {
-            self.dir.release(SlotId(slot));
+            self.give_back(SlotId(slot));
         }
         self.ready = self.ready.max(there);
     }
@@ -77,6 +82,49 @@ impl RamTier {
     /// Slots that have memory.
     pub(super) fn slots_ready(&self) -> u32 {
         self.ready
+    }
+
+    /// Goes on with `slots` slots. More are there at once, without memory for those that never had any. Where there are to
+    /// be fewer, the others wait to be emptied.
+    pub(super) fn resize(&mut self, slots: u32) {
+        let before = std::mem::replace(&mut self.end, slots);
+        if slots < before {
+            return self.dir.take_free_from(SlotId(slots));
+        }
+        for slot in (before..slots.min(self.ready)).rev().map(SlotId) {
+            if self.dir.block_of(slot).is_none() && !self.retired.contains(&slot) {
+                self.dir.release(slot);
+            }
+        }
+        if slots > self.dir.slots() {
+            self.dir.resize(slots);
+        }
+    }
+
+    /// True while slots are to go.
+    pub(super) fn is_shrinking(&self) -> bool {
+        self.end < self.dir.slots()
+    }
+
+    /// The slots that are to go and may hold a block.
+    pub(super) fn leaving(&self) -> std::ops::Range<u32> {
+        self.end.min(self.ready)..self.ready
+    }
+
+    /// Forgets the slots that are to go and hold no block; false when a reply still refers to one.
+    pub(super) fn shrink(&mut self) -> bool {
+        if self.retired.iter().any(|slot| slot.0 >= self.end) {
+            return false;
+        }
+        self.dir.resize(self.end);
+        self.ready = self.ready.min(self.end);
+        true
+    }
+
+    /// The slots without memory, of those that are to stay, as a part of the disk's memory.
+    pub(super) fn missing(&self) -> Option<ByteRange> {
+        let at = |slot: u32| self.base + u64::from(slot) * self.block_size;
+        (self.ready < self.end).then(|| ByteRange::new(at(self.ready), at(self.end)))
     }
 
     /// Where the slots are in the disk's memory.
@@ -178,9 +226,41 @@ impl RamTier {
     /// Every reply has left the slots.
     pub(super) fn unpin_all(&mut self) {
         self.pinned.clear();
-        for slot in self.retired.drain(..) {
+        for at in 0..self.retired.len() {
+            self.give_back(self.retired[at]);
+        }
+        self.retired.clear();
+    }
+
+    /// True for a slot that another block may come to.
+    pub(super) fn may_use(&self, slot: SlotId) -> bool {
+        slot.0 < self.end
+    }
+
+    /// Gives a taken slot back that holds no block, and that no reply refers to.
+    pub(super) fn give_back(&mut self, slot: SlotId) {
+        if self.may_use(slot) {
             self.dir.release(slot);
         }
+    }
+
+    /// Moves the block in `from` to `to`, with its granules `keep`.
+    pub(super) fn relocate(
+        &mut self,
+        block: BlockIndex,
+        (from, to): (SlotId, SlotId),
+        keep: GranuleMask,
+        cx: &mut Cx<'_>,
+    ) {
+        for (first, end) in keep.runs() {
+            let range = cx.grid.granule_range(block, first, end);
+            let offset = cx.grid.offset_in_block(range.start);
+            let (from, to) =
+                (self.memory(from, offset, range.len()), self.memory(to, offset, range.len()));
+            cx.push(Action::Copy { from, to });
+        }
+        self.dir.replace(from, to);
+        self.retire(from);
     }
 
     /// Granules `mask` of the occupied `slot` are old from now on.
@@ -199,7 +279,7 @@ impl RamTier {
         if self.is_pinned(slot) {
             self.retired.push(slot);
         } else {
-            self.dir.release(slot);
+            self.give_back(slot);
         }
     }
 
@@ -223,7 +303,11 @@ impl RamTier {
         self.dir.check_invariants();
         assert!(self.retired.iter().all(|slot| self.is_pinned(*slot)));
         assert!(self.retired.iter().all(|slot| self.dir.block_of(*slot).is_none()));
-        let withheld = (self.dir.slots() - self.ready) as usize;
+        assert!(self.end <= self.dir.slots() && self.ready <= self.dir.slots());
+        let is_withheld =
+            |slot: &SlotId| self.dir.block_of(*slot).is_none() && !self.retired.contains(slot);
+        let leaving = self.leaving().map(SlotId).filter(is_withheld).count();
+        let withheld = (self.dir.slots() - self.ready) as usize + leaving;
         let taken = self.dir.taken() as usize;
         assert_eq!(taken, self.retired.len() + withheld, "a slot was lost");
     }

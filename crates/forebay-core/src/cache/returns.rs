@@ -51,6 +51,11 @@ impl Returns {
         }
     }
 
+    /// The cache holds so many blocks from now on. What was learned stays, and so does which keys are looked at.
+    pub fn resize(&mut self, blocks: u32) {
+        self.blocks = blocks.into();
+    }
+
     /// Whether `key` is looked at.
     pub fn is_sampled(&self, key: u64) -> bool {
         // Another mix than those by which ghosts and policies choose.

@@ -143,6 +143,11 @@ impl Stale {
         self.parts.front().map_or(changes, |part| changes.min(part.change.saturating_sub(1)))
     }
 
+    /// Slots have other numbers from now on: parts that go through them begin anew.
+    pub(super) fn renumber(&mut self) {
+        self.parts.iter_mut().for_each(|part| part.slot = 0);
+    }
+
     #[cfg(test)]
     pub(crate) fn due(&self) -> Nanos {
         self.due
@@ -274,6 +279,11 @@ impl Cache {
             None => self.ram.as_ref()?.dir.block_of(SlotId(slot)),
             Some(slot) => self.flash.as_ref()?.tier.dir.block_of(SlotId(slot)),
         }
+    }
+
+    /// Drops a stale block before its part comes to it.
+    pub(super) fn drop_stale(&mut self, block: BlockIndex) {
+        self.stale.dropped += u64::from(self.drop_block(block));
     }
 
     /// Takes a block out of both tiers; true when it was in one.

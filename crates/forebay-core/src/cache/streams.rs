@@ -43,6 +43,13 @@ impl Streams {
         Streams { under_way: SequentialStreams::default(), returned }
     }
 
+    /// The cache has so many blocks from now on.
+    pub(super) fn resize(&mut self, blocks: u32) {
+        if let Some(returns) = &mut self.returned {
+            returns.resize(blocks);
+        }
+    }
+
     /// Takes note of a request; the length of the run that it ends.
     #[inline]
     pub(super) fn observe(&mut self, range: ByteRange) -> u64 {

@@ -1,6 +1,7 @@
 //! The cache alone: its actions are carried out at once, its I/Os end when the test says so.
 
 mod model;
+mod resize;
 
 use super::*;
 use crate::action::{Action, Actions, Buffer, Event, Io, IoOp, ReplyData, Span};
@@ -62,7 +63,7 @@ impl Rig {
     pub(crate) fn new(config: Config) -> Rig {
         let grid = Grid::new(config.backend.size, config.block_size, 0);
         let shared = Shared::new(config, grid, IOS_MAX);
-        let memory = config.buffer_bytes + config.ram_bytes;
+        let memory = config.buffer_bytes + config.ram_bytes.max(config.ram_room);
         Rig {
             cache: Cache::new(&config, &grid, config.buffer_bytes, IOS_MAX),
             shared,

@@ -115,7 +115,7 @@ impl Cache {
         // Making room may have evicted this very block.
         if ram.find(block) != Some(from) {
             if let Some(to) = to {
-                ram.dir.release(to);
+                ram.give_back(to);
             }
             return None;
         }
@@ -124,15 +124,7 @@ impl Cache {
             ram.retire(from);
             return None;
         };
-        for (first, end) in keep.runs() {
-            let range = cx.grid.granule_range(block, first, end);
-            let offset = cx.grid.offset_in_block(range.start);
-            let (from, to) =
-                (ram.memory(from, offset, range.len()), ram.memory(to, offset, range.len()));
-            cx.push(Action::Copy { from, to });
-        }
-        ram.dir.replace(from, to);
-        ram.retire(from);
+        ram.relocate(block, (from, to), keep, cx);
         Some(to)
     }
 }

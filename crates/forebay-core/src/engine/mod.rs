@@ -34,6 +34,7 @@ mod grid;
 mod grow;
 mod index;
 mod memory;
+mod resize;
 mod schedule;
 mod setup;
 mod shown;

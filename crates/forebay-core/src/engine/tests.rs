@@ -23,6 +23,7 @@ mod modes;
 mod order;
 mod pace;
 mod reads;
+mod resize;
 mod restored;
 mod revoke;
 mod revoked_ring;

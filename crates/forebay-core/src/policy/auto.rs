@@ -133,12 +133,12 @@ impl Auto {
         let shadow_slots = slots.min(SHADOW_SLOTS);
         Auto {
             queues: S3Fifo::with_rules(slots, PLANS[FIRST].rules),
-            shadows: PLANS.map(|plan| Shadow::new(shadow_slots, plan.rules)),
+            shadows: shadows(shadow_slots),
             misses: Fading::default(),
             changes: Fading::default(),
             plan: FIRST,
             shadow_slots,
-            seen_below: (u64::from(shadow_slots) << 32).div_ceil(u64::from(slots)),
+            seen_below: seen_below(slots),
         }
     }
 
@@ -206,6 +206,17 @@ impl Auto {
     }
 }
 
+/// An empty shadow for each of [`PLANS`].
+fn shadows(slots: u32) -> [Shadow; PLANS.len()] {
+    PLANS.map(|plan| Shadow::new(slots, plan.rules))
+}
+
+/// The shadows of a cache of `slots` slots see blocks whose place is below this: their share of the blocks is that of
+/// the slots.
+fn seen_below(slots: u32) -> u64 {
+    (u64::from(slots.min(SHADOW_SLOTS)) << 32).div_ceil(u64::from(slots))
+}
+
 impl Policy for Auto {
     fn on_insert(&mut self, slot: SlotId, block: BlockIndex, remembered: bool) {
         self.queues.on_insert(slot, block, remembered);
@@ -231,6 +242,17 @@ impl Policy for Auto {
 
     fn on_move(&mut self, from: SlotId, to: SlotId) {
         self.queues.on_move(from, to);
+    }
+
+    fn resize(&mut self, slots: u32) {
+        self.queues.resize(slots);
+        let shadow_slots = slots.min(SHADOW_SLOTS);
+        if shadow_slots != self.shadow_slots {
+            self.shadows = shadows(shadow_slots);
+            self.misses.clear();
+            self.shadow_slots = shadow_slots;
+        }
+        self.seen_below = seen_below(slots);
     }
 
     fn evict(&mut self, index: &Index) -> Option<Victim> {

@@ -40,6 +40,10 @@ impl Policy for Lru {
         self.links.replace(&mut self.queue, from, to);
     }
 
+    fn resize(&mut self, slots: u32) {
+        self.links.resize(slots);
+    }
+
     fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.links.pop_back(&mut self.queue).map(|slot| Victim { slot, remember: true })
     }

@@ -133,6 +133,11 @@ pub trait Policy: fmt::Debug + Send {
     /// The block in `from` lies in `to` from now on; its place in the order stays.
     fn on_move(&mut self, from: SlotId, to: SlotId);
 
+    /// Orders slots `0..slots` from now on; nothing is in those that go. A policy that no disk has needs none of this.
+    fn resize(&mut self, slots: u32) {
+        let _ = slots;
+    }
+
     /// Chooses the block to drop, which `index` still has, and forgets it; `None` when no slot is occupied.
     fn evict(&mut self, index: &Index) -> Option<Victim>;
 

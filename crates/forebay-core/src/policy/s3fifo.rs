@@ -283,6 +283,15 @@ impl Policy for S3Fifo {
         }
     }
 
+    fn resize(&mut self, slots: u32) {
+        self.links.resize(slots);
+        // More slots fill as new ones do.
+        self.is_filling |= slots > self.slots;
+        self.slots = slots;
+        self.small_len = self.rules.small_len(slots);
+        self.full_len = self.full_len.min(slots);
+    }
+
     fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.is_filling = false;
         self.full_len = self.full_len.max(self.len());

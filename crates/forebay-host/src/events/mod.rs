@@ -92,6 +92,8 @@ pub enum EventCode {
     LogHasRoom,
     /// The disk reached the mode that it was asked for.
     ModeChanged,
+    /// The RAM cache became as small as it was to be, and gave its memory back.
+    RamShrunk,
     /// Primary storage may have lost writes that it acknowledged and that nobody had flushed.
     UnflushedWritesAtRisk,
 }

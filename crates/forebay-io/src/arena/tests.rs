@@ -28,11 +28,11 @@ fn memory_that_is_reserved_takes_none_before_it_is_populated() {
     const LEN: usize = 32 << 20;
     let arena = Arena::reserve(LEN).unwrap();
     assert_eq!(arena.anonymous_bytes(), 0);
-    arena.populate(0, LEN / 2);
+    arena.populate(0, LEN / 2, || true);
     // The kernel may merge the mapping with a neighbour; a huge page more may be there.
     let there = arena.anonymous_bytes();
     assert!((LEN / 2..=LEN).contains(&there), "{there}");
-    arena.populate(LEN as u64 / 2, LEN / 2);
+    arena.populate(LEN as u64 / 2, LEN / 2, || true);
     assert_eq!(arena.anonymous_bytes(), LEN);
     assert_eq!(Arena::new(LEN).unwrap().anonymous_bytes(), LEN);
 }
@@ -204,4 +204,90 @@ fn a_tail_in_a_file_outlives_the_arena() {
     let mut bytes = [0; 16];
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"6789\0\0\0\0\0\0after!");
+}
+
+/// A page of an arena that cannot be written.
+fn is_spare(arena: &Arena, page: u64) -> bool {
+    let write = || arena.write_at(page * 4096, &[1]);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).is_err()
+}
+
+#[test]
+fn room_has_no_memory_until_it_is_made_usable_and_gives_it_back() {
+    const PAGES: u64 = 4096;
+    let arena = Arena::with_room((PAGES * 4096) as usize, 1024 * 4096..3072 * 4096, None).unwrap();
+    assert!(!arena.populate(1020 * 4096, 8 * 4096, || true), "a part of it is spare");
+    arena.write_at(1023 * 4096, &[7; 4096]);
+    arena.write_at(3072 * 4096, &[8; 4096]);
+    let at_first = arena.anonymous_bytes();
+    assert!(is_spare(&arena, 1024) && is_spare(&arena, 3071));
+
+    arena.make_usable(2048 * 4096).unwrap();
+    arena.make_usable(100 * 4096).unwrap();
+    assert_eq!(arena.spare(), 2048 * 4096..3072 * 4096);
+    assert!(arena.populate(1024 * 4096, 1024 * 4096, || true));
+    assert!(arena.anonymous_bytes() >= 1024 * 4096);
+    arena.write_at(2047 * 4096, &[9; 4096]);
+    assert!(is_spare(&arena, 2048));
+    assert!(arena.make_usable(3073 * 4096).is_err(), "beyond the room");
+
+    arena.give_back(1024 * 4096).unwrap();
+    arena.give_back(3000 * 4096).unwrap();
+    assert!(is_spare(&arena, 2047) && is_spare(&arena, 1024));
+    assert_eq!(arena.anonymous_bytes(), at_first, "the kernel has it again");
+    let at = |page: u64| {
+        let mut bytes = [0; 1];
+        arena.read_at(page * 4096, &mut bytes);
+        bytes[0]
+    };
+    assert_eq!([at(1023), at(3072)], [7, 8], "what is beside it stays");
+    arena.make_usable(3072 * 4096).unwrap();
+    assert_eq!([at(1024), at(2047), at(3071)], [0; 3], "it is there again, empty");
+}
+
+#[test]
+fn room_that_is_given_back_while_somebody_populates_it_is_not_touched_after() {
+    const LEN: u64 = 64 << 20;
+    let arena = Arena::with_room(LEN as usize, 0..LEN, None).unwrap();
+    for round in 1..20 {
+        arena.make_usable(LEN).unwrap();
+        std::thread::scope(|scope| {
+            let populating = scope.spawn(|| arena.populate(0, LEN as usize, || true));
+            std::thread::sleep(std::time::Duration::from_micros(100 * round));
+            arena.give_back(4096 * round).unwrap();
+            populating.join().unwrap();
+        });
+        assert_eq!(arena.spare().start, 4096 * round);
+        arena.give_back(0).unwrap();
+    }
+}
+
+#[test]
+fn whoever_populates_ends_when_it_is_not_wanted_any_more() {
+    let arena = Arena::reserve(64 << 20).unwrap();
+    let asked = std::cell::Cell::new(0);
+    let is_wanted = || {
+        asked.set(asked.get() + 1);
+        asked.get() < 5
+    };
+    assert!(!arena.populate(4096, 32 << 20, is_wanted));
+    assert_eq!(asked.get(), 5);
+}
+
+#[test]
+fn memory_with_room_and_a_tail_counts_only_what_is_wanted() {
+    use std::os::fd::AsFd;
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(4096).unwrap();
+    let tail = Some((1 << 40, file.as_fd()));
+    // A TiB of room is there for nothing.
+    let arena = Arena::with_room((1 << 40) + 4096, 8192..1 << 40, tail).unwrap();
+    arena.write_at(1 << 40, &[1; 4096]);
+    arena.write_at(0, &[1; 8192]);
+    assert!(is_spare(&arena, 2));
+    assert!(arena.make_usable(1 << 40).is_err(), "this machine has no TiB");
+    assert!(
+        Arena::with_room((1 << 20) + 4096, 8192..(1 << 20) + 4096, Some((1 << 20, file.as_fd())))
+            .is_err()
+    );
 }

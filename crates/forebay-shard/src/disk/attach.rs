@@ -83,7 +83,7 @@ impl ShardDisk {
             engine.remember_untold_loss();
         }
         let arena = registered.arena(reactor, memory.clone())?;
-        let is_open = handle.is_open.clone();
+        let (is_open, resizes) = (handle.is_open.clone(), handle.resizes.clone());
         let (mut flash, mut ring) = (None, None);
         if let Some(share) = new.flash {
             let file = registered.file(reactor, share.file)?;
@@ -121,6 +121,7 @@ impl ShardDisk {
             waiting: Waiting::default(),
             holds: Holds::default(),
             is_open,
+            resizes,
             events,
         })
     }

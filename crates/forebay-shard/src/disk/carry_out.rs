@@ -120,7 +120,11 @@ impl Executor for Execution<'_> {
     }
 
     fn event(&mut self, event: Event) {
+        let disk = self.disk();
+        if let Event::RamShrunk { .. } = event {
+            disk.give_memory_back();
+        }
         let (kind, text) = event::describe(event);
-        self.disk().report(kind, text);
+        disk.report(kind, text);
     }
 }

@@ -17,10 +17,11 @@
 //! | `complete.rs` | tells its engine what has ended |
 //! | `storage.rs` | has primary storage, and flash: cached data (`device.rs`), write log (`log.rs`), the cache's index (`ring.rs`); and its journal (`journal.rs`) |
 //! | `answers.rs`, `detach.rs` | is asked by an administrator |
+//! | `ram.rs` | gets another size of its RAM cache |
 //! | `ending.rs` | ends |
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::action::Actions;
@@ -48,6 +49,7 @@ mod device;
 mod ending;
 mod journal;
 mod log;
+mod ram;
 mod registration;
 mod ring;
 mod storage;
@@ -69,6 +71,8 @@ pub(crate) struct ShardDisk {
     holds: Holds,
     /// Whether clients may come, for those who let them in.
     is_open: Arc<AtomicBool>,
+    /// How often its RAM cache got another size.
+    resizes: Arc<AtomicU64>,
     events: EventSender,
 }
 

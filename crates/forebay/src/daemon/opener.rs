@@ -12,7 +12,7 @@ use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
-use forebay_host::population::{Population, Wanted};
+use forebay_host::population::Population;
 use forebay_host::shell::quoted;
 use forebay_shard::{DiskHandle, ShardSender};
 
@@ -123,10 +123,8 @@ impl Opener {
         let handle = added.context("its shard cannot take it")?;
         lock(&self.on_shards).insert(disk.name.clone(), shard);
         if let Some((memory, place)) = memory {
-            let (name, owner) = (disk.name.0.as_str().into(), handle.clone());
-            let tell = Box::new(move |end| owner.have_memory(end));
-            let place = place.start..place.end;
-            self.population.give(Wanted { disk: name, memory, place, tell });
+            let name = disk.name.0.as_str().into();
+            self.population.give(handle.wants_memory(name, memory, place));
         }
         let on_host = (place, disk.flash.as_ref().map(|flash| flash.path.clone()));
         let served = ServedDisk::new(info, handle.clone(), Arc::new(advice), on_host, probe);

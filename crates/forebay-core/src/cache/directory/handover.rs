@@ -11,6 +11,7 @@
 //! What it says of the order is all that the other policy learns, and whether a block was used since it came.
 
 use super::Directory;
+use super::resize::resize;
 use crate::ids::SlotId;
 use crate::policy::{Policy, PolicyKind, Victim, block_in};
 
@@ -31,6 +32,11 @@ impl Handover {
     fn set_moved(&mut self, slot: SlotId, has_moved: bool) {
         let word = &mut self.moved[slot.0 as usize / 64];
         *word = *word & !(1 << (slot.0 % 64)) | u64::from(has_moved) << (slot.0 % 64);
+    }
+
+    pub(super) fn resize(&mut self, slots: u32) {
+        self.former.resize(slots);
+        resize(&mut self.moved, slots.div_ceil(64));
     }
 
     pub(super) fn len(&self) -> u32 {

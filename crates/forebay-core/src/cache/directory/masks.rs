@@ -1,5 +1,6 @@
 //! Which granules of each slot are valid.
 
+use super::resize::resize;
 use crate::geometry::GranuleMask;
 use crate::ids::SlotId;
 
@@ -68,6 +69,17 @@ impl Masks {
             Masks::Upto16(masks) => masks[slot] = mask.0 as u16,
             Masks::Upto32(masks) => masks[slot] = mask.0 as u32,
             Masks::Upto64(masks) => masks[slot] = mask.0,
+        }
+    }
+
+    /// Goes on with `slots` slots; those that are new have no valid granule, as those that go.
+    pub(super) fn resize(&mut self, slots: u32) {
+        match self {
+            Masks::One(bits) => resize(bits, slots.div_ceil(64)),
+            Masks::Upto8(masks) => resize(masks, slots),
+            Masks::Upto16(masks) => resize(masks, slots),
+            Masks::Upto32(masks) => resize(masks, slots),
+            Masks::Upto64(masks) => resize(masks, slots),
         }
     }
 

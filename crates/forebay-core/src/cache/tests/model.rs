@@ -18,6 +18,8 @@ enum Step {
     Tick,
     /// So many bytes more of the disk's memory are there.
     Memory(u64),
+    /// RAM is to have so many slots.
+    Resize(u64),
 }
 
 fn range() -> impl Strategy<Value = ByteRange> {
@@ -39,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Send),
         2 => Just(Step::Tick),
         1 => (0..2 * BLOCK).prop_map(Step::Memory),
+        1 => (1u64..9).prop_map(Step::Resize),
     ]
 }
 
@@ -84,12 +87,23 @@ impl World {
                 self.rig.cache.unpin();
             }
             Step::Memory(more) => {
-                self.memory += more;
+                self.memory = self.memory.saturating_add(more);
                 self.rig.cache.have_memory(self.memory);
             }
             Step::Tick => {
                 self.rig.shared.now = self.rig.shared.now.plus(Nanos::from_millis(1));
                 self.rig.call(|cache, _, cx| cache.drop_more(cx));
+                if let Some(end) = self.rig.tick() {
+                    self.memory = self.memory.min(end);
+                    self.rig.memory[sectors(end, 0).start..].fill(u64::MAX);
+                }
+            }
+            Step::Resize(slots) => {
+                if self.rig.cache.has_ram()
+                    && let Some(missing) = self.rig.resize(slots)
+                {
+                    self.memory = missing.start;
+                }
             }
         }
     }
@@ -147,7 +161,7 @@ proptest! {
         waits in any::<bool>(),
         steps in prop::collection::vec(step(), 1..150),
     ) {
-        let mut rig = Rig::new(config(ram, flash));
+        let mut rig = Rig::new(Config { ram_room: 8 * BLOCK, ..config(ram, flash) });
         let (disk, replies) = (vec![0; SECTORS], Vec::new());
         let mut memory = u64::MAX / 2;
         if waits {

@@ -9,6 +9,7 @@
 //! Flash that does not answer is given up: reads go on from primary storage with a new buffer, the old
 //! one is an *orphan* until its I/Os end.
 
+use super::in_log::undestaged;
 use crate::action::{Event, ReplyData};
 use crate::config::OnTimeout;
 use crate::cx::io::{IoKind, RequestIo};
@@ -34,7 +35,8 @@ impl Parts {
         }
         self.primary.errors.note_calm(cx);
         self.drop_more(cx);
-        self.cache.change_more(cx);
+        let Parts { cache, write_back, .. } = self;
+        cache.change_more(&undestaged(write_back.as_ref()), cx);
         self.time_out_log(cx);
         self.time_out_void(cx);
         self.time_out_note(cx);

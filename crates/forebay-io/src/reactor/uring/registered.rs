@@ -126,7 +126,8 @@ impl Registered {
         }
         let (start, end) = windows.range(number);
         let len = (end - start) as usize;
-        let slot = self.free_buffers.pop().filter(|&slot| {
+        let has_memory = arena.has_memory(start, len);
+        let slot = self.free_buffers.pop_if(|_| has_memory).filter(|&slot| {
             set_buffer(ring, slot.into(), Piece { base: arena.piece(start, len), len }).is_ok()
         });
         windows.windows[number] = slot.map_or(Window::Refused, Window::Registered);

@@ -28,7 +28,7 @@ pub(super) fn engine(config: Config) -> Result<Engine> {
     );
     check_memory(needed + config.ram_bytes, false)?;
     let engine = Engine::new(config).map_err(anyhow::Error::new)?;
-    check_memory(engine.memory_size(), false)?;
+    check_memory(engine.memory_size() - engine.ram_spare().map_or(0, |spare| spare.len()), false)?;
     Ok(engine)
 }
 
@@ -38,10 +38,11 @@ pub(super) fn engine(config: Config) -> Result<Engine> {
 /// The kernel's.
 pub(super) fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arc<Arena>> {
     let size = engine.memory_size();
-    let tail = engine.staging_start() as usize;
-    match staging {
-        None => Arena::reserve(size as usize),
-        Some(staging) => Arena::with_tail(size as usize, tail, staging.file().as_fd()),
+    let tail = staging.map(|staging| (engine.staging_start() as usize, staging.file().as_fd()));
+    match (engine.ram_spare(), tail) {
+        (Some(spare), tail) => Arena::with_room(size as usize, spare.start..spare.end, tail),
+        (None, Some((tail, file))) => Arena::with_tail(size as usize, tail, file),
+        (None, None) => Arena::reserve(size as usize),
     }
     .map(Arc::new)
     .with_context(|| format!("cannot reserve {} of memory", rounded(size)))

@@ -93,7 +93,7 @@ fn severity(severity: Severity) -> String {
 }
 
 /// One of each.
-const EXAMPLES: [Event; 23] = {
+const EXAMPLES: [Event; 24] = {
     let status = IoStatus::IoError;
     let range = ByteRange { start: 1 << 20, end: (1 << 20) + 4096 };
     [
@@ -124,6 +124,7 @@ const EXAMPLES: [Event; 23] = {
         Event::LogFull,
         Event::LogHasRoom,
         Event::ModeChanged { mode: Mode::WriteThrough },
+        Event::RamShrunk { end: 1 << 30 },
         Event::UnflushedWritesAtRisk { bytes: 65536 },
     ]
 };
@@ -170,6 +171,7 @@ fn to_do(event: Event) -> &'static str {
         }
         Event::LogHasRoom => "Nothing.",
         Event::ModeChanged { .. } => "Nothing.",
+        Event::RamShrunk { .. } => "Nothing.",
         Event::UnflushedWritesAtRisk { .. } => {
             "Check the guest: its next flush fails, and its file system may need a check."
         }

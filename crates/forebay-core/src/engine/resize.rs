@@ -1,0 +1,105 @@
+//! Another size of the RAM cache, while the disk is at work. What is warm stays (`cache/resize.rs`).
+
+use super::{ConfigError, Engine, Parts, setup};
+use crate::action::Actions;
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::cx::{Cx, Shared};
+use crate::geometry::ByteRange;
+use crate::ids::Nanos;
+use crate::list::SLOTS_MAX;
+use crate::policy::PolicyKind;
+
+impl Engine {
+    /// The part of the disk's memory that the slots of a RAM cache of `bytes` take, if it can be had.
+    ///
+    /// # Errors
+    /// It is larger than the room for it ([`Config::ram_room`]), or needs more metadata than there may be, or a tier would
+    /// come into being, or vanish.
+    pub fn check_ram(&self, bytes: u64) -> Result<ByteRange, ConfigError> {
+        check(&self.shared.config, bytes)?;
+        let slots = bytes / self.shared.config.block_size;
+        let start = self.ram_room().map_or(0, |room| room.start);
+        Ok(ByteRange::at(start, slots * self.shared.config.block_size))
+    }
+
+    /// Goes on with a RAM cache of `bytes`. More slots are there when [`Engine::have_memory`] says that their memory is:
+    /// the part that is to come is returned, also what was to come already. Of fewer slots those that are used most stay;
+    /// when the others are empty, [`Event::RamShrunk`](crate::action::Event::RamShrunk) says so.
+    ///
+    /// # Errors
+    /// As of [`Engine::check_ram`]. Nothing has changed.
+    pub fn resize_ram(
+        &mut self,
+        now: Nanos,
+        bytes: u64,
+        actions: &mut Actions,
+    ) -> Result<Option<ByteRange>, ConfigError> {
+        if bytes == self.shared.config.ram_bytes {
+            return Ok(self.ram_missing());
+        }
+        check(&self.shared.config, bytes)?;
+        let (parts, mut cx) = self.at(now, actions);
+        Ok(parts.resize_ram(bytes, &mut cx))
+    }
+
+    /// The part of the disk's memory that RAM slots wait for, to be there ([`Engine::have_memory`]).
+    pub fn ram_missing(&self) -> Option<ByteRange> {
+        self.parts.cache.ram_missing()
+    }
+
+    /// The part of the disk's memory that RAM slots have a place in; `None`: there is no RAM tier.
+    pub fn ram_room(&self) -> Option<ByteRange> {
+        let place = self.parts.cache.ram_place()?;
+        Some(ByteRange::at(place.start, Cache::memory_bytes_for(&self.shared.config)))
+    }
+
+    /// The part of that room that no slot takes now.
+    pub fn ram_spare(&self) -> Option<ByteRange> {
+        let (room, place) = (self.ram_room()?, self.parts.cache.ram_place()?);
+        (place.end < room.end).then(|| ByteRange::new(place.end, room.end))
+    }
+}
+
+impl Parts {
+    fn resize_ram(&mut self, bytes: u64, cx: &mut Cx<'_>) -> Option<ByteRange> {
+        // The layout of the memory was made with this room.
+        let config = &mut cx.shared.config;
+        config.ram_room = config.ram_room.max(config.ram_bytes);
+        config.ram_bytes = bytes;
+        let shared: &Shared = cx.shared;
+        let missing = self.cache.resize_ram(shared);
+        self.run(cx);
+        missing
+    }
+}
+
+/// Whether a disk of this configuration can go on with `bytes` of RAM.
+fn check(config: &Config, bytes: u64) -> Result<(), ConfigError> {
+    let fail = |text: String| Err(ConfigError(text));
+    let Config { block_size, ram_bytes, ram_room, .. } = *config;
+    let room = ram_room.max(ram_bytes);
+    if ram_bytes < block_size && bytes >= block_size {
+        return fail(
+            "the disk has no RAM cache, and gets one only when it is restarted".to_owned(),
+        );
+    }
+    if bytes < block_size {
+        return fail(format!(
+            "a RAM cache of {bytes} bytes holds no block of {block_size} bytes: give it more, or restart the disk \
+             without one"
+        ));
+    }
+    if bytes / block_size > room / block_size || bytes / block_size > u64::from(SLOTS_MAX) {
+        return fail(format!(
+            "a RAM cache of {bytes} bytes has no room: the disk was started with room for {room}, restart it for more"
+        ));
+    }
+    if matches!(config.policy, PolicyKind::Custom(_)) {
+        return fail(format!(
+            "the policy {} cannot change its size: restart the disk",
+            config.policy
+        ));
+    }
+    setup::check_metadata(&Config { ram_bytes: bytes, ..*config })
+}

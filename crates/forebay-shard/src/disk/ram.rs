@@ -1,0 +1,68 @@
+//! Another size of a disk's RAM cache.
+//!
+//! ```text
+//!   larger:  memory made usable ─► engine ─► Wanted ─► population gives it, part by part ─► have_memory
+//!   smaller: engine moves what stays ─► event: the rest is empty ─► its memory goes back to the kernel
+//! ```
+//! Whoever gives memory touches it, from another thread. So that this ends before the memory is somebody else's, each
+//! resize has a number, which changes first.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use forebay_backends::size::rounded;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::Nanos;
+use forebay_frontends::client::Port;
+use forebay_host::events::Severity;
+use forebay_io::arena::Arena;
+
+use super::ShardDisk;
+use super::detach::ENDING;
+
+impl ShardDisk {
+    /// Goes on with a RAM cache of `bytes`; what memory it waits for.
+    ///
+    /// # Errors
+    /// It cannot have that much, or not all of its memory is there yet, or it is ending. Nothing has changed.
+    pub(crate) fn resize_ram(
+        &mut self,
+        now: Nanos,
+        bytes: u64,
+    ) -> Result<Option<(Arc<str>, Weak<Arena>, ByteRange)>, String> {
+        if self.is_ending() {
+            return Err(ENDING.to_owned());
+        }
+        let Port { engine, memory, actions, .. } = &mut self.port;
+        if bytes == engine.config().ram_bytes {
+            return Ok(None);
+        }
+        let place = engine.check_ram(bytes).map_err(|error| error.to_string())?;
+        if bytes > engine.config().ram_bytes && engine.ram_missing().is_some() {
+            let text = "memory for the RAM cache is still coming: try again when it is there";
+            return Err(text.to_owned());
+        }
+        // First: nobody may touch what is made usable now.
+        self.resizes.fetch_add(1, Ordering::AcqRel);
+        memory.make_usable(place.end).map_err(|error| {
+            format!("there is no memory for a RAM cache of {}: {error}", rounded(bytes))
+        })?;
+        let missing = engine.resize_ram(now, bytes, actions).map_err(|error| error.to_string())?;
+        Ok(missing.map(|place| (self.name.clone(), Arc::downgrade(memory), place)))
+    }
+
+    /// Memory is there up to `end`, of what was wanted after so many resizes.
+    pub(crate) fn have_memory(&mut self, resizes: u64, end: u64) {
+        if self.resizes.load(Ordering::Acquire) == resizes {
+            self.port.engine.have_memory(end);
+        }
+    }
+
+    /// Gives back the memory that no slot of the RAM cache takes.
+    pub(crate) fn give_memory_back(&mut self) {
+        let Some(spare) = self.port.engine.ram_spare() else { return };
+        if let Err(error) = self.port.memory.give_back(spare.start) {
+            self.report(Severity::Warning, format!("the kernel took no memory back: {error}"));
+        }
+    }
+}
