@@ -20,16 +20,15 @@ use forebay_io::arena::Arena;
 use super::ShardDisk;
 use super::detach::ENDING;
 
+/// Memory that a disk waits for: its name, the memory, the part of it.
+pub(crate) type Missing = (Arc<str>, Weak<Arena>, ByteRange);
+
 impl ShardDisk {
     /// Goes on with a RAM cache of `bytes`; what memory it waits for.
     ///
     /// # Errors
     /// It cannot have that much, or not all of its memory is there yet, or it is ending. Nothing has changed.
-    pub(crate) fn resize_ram(
-        &mut self,
-        now: Nanos,
-        bytes: u64,
-    ) -> Result<Option<(Arc<str>, Weak<Arena>, ByteRange)>, String> {
+    pub(crate) fn resize_ram(&mut self, now: Nanos, bytes: u64) -> Result<Option<Missing>, String> {
         if self.is_ending() {
             return Err(ENDING.to_owned());
         }
