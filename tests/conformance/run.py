@@ -41,6 +41,7 @@ def main():
                         help="tests at a time (one more than twice the CPUs: many wait)")
     parser.add_argument("--keep", action="store_true", help="keep the folders of failed tests")
     parser.add_argument("--longest", type=int, default=10, metavar="N", help="name so many of the longest tests at the end (10)")
+    parser.add_argument("--said", action="store_true", help="show what tests say that pass, too: their figures")
     parser.add_argument("--list", action="store_true", help="only name the tests")
     options = parser.parse_args()
 
@@ -60,7 +61,7 @@ def main():
         reason = ": " + text.strip() if result == SKIPPED else ""
         print("%s %s: %s (%.1f s)%s" % (mark, test.area, test.name, seconds, reason),
               flush=True)
-        if result == FAILED:
+        if result == FAILED or options.said:
             print("".join("        " + line for line in text.splitlines(True)), flush=True)
     print("conformance: %.0f s, %.0f s of CPU, the longest tests:"
           % (time.monotonic() - started, sum(cpu for _, cpu, _ in durations)))

@@ -30,6 +30,15 @@ const HOLD_MIN: Duration = Duration::from_secs(1);
 /// How often both look.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
+/// A RAM cache has another size.
+#[derive(Debug)]
+pub struct Resized {
+    /// The memory that it waits for, to be given to it.
+    pub wanted: Option<Wanted>,
+    /// Bytes of metadata that the cache needs with it.
+    pub metadata_bytes: u64,
+}
+
 /// A disk on a shard.
 #[derive(Clone, Debug)]
 pub struct DiskHandle {
@@ -93,14 +102,18 @@ impl DiskHandle {
     }
 
     /// The disk goes on with a RAM cache of `bytes`: more is there at once, but for its memory; from less, what is used least
-    /// leaves some time later. What memory it waits for then, to be given to it.
+    /// leaves some time later.
     ///
     /// # Errors
-    /// The disk cannot have that much, or has not got all of its memory yet, or is ending, or the shard has ended.
-    pub async fn resize_ram(&self, bytes: u64) -> anyhow::Result<Option<Wanted>> {
+    /// The disk cannot have that much, or is ending, or the shard has ended.
+    pub async fn resize_ram(&self, bytes: u64) -> anyhow::Result<Resized> {
         let resized = self.ask(move |on| on.disk.resize_ram(on.now, bytes)).await?;
-        let missing = resized.map_err(anyhow::Error::msg)?;
-        Ok(missing.map(|(name, memory, place)| self.wants_memory(name, memory, place)))
+        let resized = resized.map_err(anyhow::Error::msg)?;
+        let wanted = |(name, memory, place)| self.wants_memory(name, memory, place);
+        Ok(Resized {
+            wanted: resized.missing.map(wanted),
+            metadata_bytes: resized.metadata_bytes,
+        })
     }
 
     /// The answer to a disk that asked for a segment.

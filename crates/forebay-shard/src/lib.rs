@@ -36,7 +36,7 @@
 //! asked for: a segment and a void ring for each, and its reservations.
 
 pub use disk::{EndedHold, LogShare};
-pub use disk_handle::{DiskHandle, HAND_OVER_MAX};
+pub use disk_handle::{DiskHandle, HAND_OVER_MAX, Resized};
 pub use handle::{ShardHandle, ShardSender};
 pub use new_disk::{FlashShare, JournalShare, NewDisk, RingShare};
 pub use status::{DiskFigures, DiskStatus, Drained, Dropped, LogEnd, PrimaryState};

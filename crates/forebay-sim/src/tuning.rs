@@ -86,9 +86,6 @@ impl World<'_> {
             _ => self.rng.between(1, room.len() / block) * block,
         };
         assert!(self.engine.check_ram(room.len() + block).is_err(), "there is no room");
-        if bytes > before && self.engine.ram_missing().is_some() {
-            return;
-        }
         self.log.line(self.now, || format!("RAM {before} to {bytes} of {}", room.len()));
         self.coverage.resizes += 1;
         self.resizes += 1;

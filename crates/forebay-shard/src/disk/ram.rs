@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use forebay_backends::size::rounded;
+use forebay_core::engine::metadata_bytes;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::Port;
@@ -20,34 +21,44 @@ use forebay_io::arena::Arena;
 use super::ShardDisk;
 use super::detach::ENDING;
 
+/// A RAM cache has another size.
+pub(crate) struct Resized {
+    /// What memory it waits for.
+    pub(crate) missing: Option<Missing>,
+    /// Bytes of metadata that the cache needs with it.
+    pub(crate) metadata_bytes: u64,
+}
+
 /// Memory that a disk waits for: its name, the memory, the part of it.
 pub(crate) type Missing = (Arc<str>, Weak<Arena>, ByteRange);
 
 impl ShardDisk {
-    /// Goes on with a RAM cache of `bytes`; what memory it waits for.
+    /// Goes on with a RAM cache of `bytes`.
     ///
     /// # Errors
-    /// It cannot have that much, or not all of its memory is there yet, or it is ending. Nothing has changed.
-    pub(crate) fn resize_ram(&mut self, now: Nanos, bytes: u64) -> Result<Option<Missing>, String> {
+    /// It cannot have that much, or it is ending. Nothing has changed.
+    pub(crate) fn resize_ram(&mut self, now: Nanos, bytes: u64) -> Result<Resized, String> {
         if self.is_ending() {
             return Err(ENDING.to_owned());
         }
         let Port { engine, memory, actions, .. } = &mut self.port;
-        if bytes == engine.config().ram_bytes {
-            return Ok(None);
+        let room = engine.ram_room().map_or(0, |room| room.len());
+        if bytes > room && room > 0 {
+            return Err(format!(
+                "a disk at work has room for a RAM cache of {}, and not of {}: it can have more from the next start on",
+                rounded(room),
+                rounded(bytes)
+            ));
         }
         let place = engine.check_ram(bytes).map_err(|error| error.to_string())?;
-        if bytes > engine.config().ram_bytes && engine.ram_missing().is_some() {
-            let text = "memory for the RAM cache is still coming: try again when it is there";
-            return Err(text.to_owned());
-        }
         // First: nobody may touch what is made usable now.
         self.resizes.fetch_add(1, Ordering::AcqRel);
         memory.make_usable(place.end).map_err(|error| {
             format!("there is no memory for a RAM cache of {}: {error}", rounded(bytes))
         })?;
         let missing = engine.resize_ram(now, bytes, actions).map_err(|error| error.to_string())?;
-        Ok(missing.map(|place| (self.name.clone(), Arc::downgrade(memory), place)))
+        let missing = missing.map(|place| (self.name.clone(), Arc::downgrade(memory), place));
+        Ok(Resized { missing, metadata_bytes: metadata_bytes(engine.config()) })
     }
 
     /// Memory is there up to `end`, of what was wanted after so many resizes.

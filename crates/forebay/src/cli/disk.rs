@@ -18,8 +18,8 @@ pub enum DiskCommand {
     List(ListArgs),
     /// Show how a disk is: mode, dirty data, destaging, write log, state
     #[command(after_help = "\
-Settings with --origin: what is in force, what waits for a restart, and where each comes from: a default, the \
-configuration file, the command line, or a change that was made while Forebay ran.
+With --origin, the command shows each setting: what is in force, and what waits for a restart. It also says where the \
+setting comes from: a default, the configuration file, the command line, or a change by command.
 
 Examples:
   forebay disk show db
@@ -282,7 +282,7 @@ The options are those of 'forebay run'. A change is kept in the state folder, co
 file, and is in force after a restart. 'forebay config save' writes it into the file, 'forebay disk reset' \
 takes it back. A daemon of 'forebay run' keeps it until it ends.
 
-What a disk cannot take over at work waits for a restart; the command says so. A change from write-back first \
+The command says which settings wait for a restart. A change from write-back first \
 drains the log, with the guest at work. 'forebay disk show' says how far it is. If destaging is paused, it goes on.
 
 Examples:

@@ -9,8 +9,9 @@ use super::{DiskSpec, VhostUserSpec, WriteLogSpec};
 pub const NONE: &str = "none";
 
 /// The settings that a disk at work takes over.
-const ONLINE: [&str; 8] = [
+const ONLINE: [&str; 9] = [
     "mode",
+    "ram",
     "policy",
     "flash-admission",
     "flash-dwpd",
@@ -97,17 +98,22 @@ impl DiskSpec {
             before.iter().any(|(known, before)| known == key && before != value)
         };
         let changed = other.settings().into_iter().filter(is_other);
-        // To write to a log the disk must have one.
-        let has_log = self.write_log.is_some() || !other.mode.0.logs();
-        let is_online = |(key, _): &Setting| ONLINE.contains(key) && (has_log || *key != "mode");
+        let is_online = |(key, _): &Setting| match *key {
+            "mode" => self.can_have_mode_of(other),
+            "ram" => self.can_have_ram_of(other),
+            key => ONLINE.contains(&key),
+        };
         let (online, at_start) = changed.partition(is_online);
         [online, at_start]
     }
 
     /// Takes over of `other` what a disk at work does.
     pub fn take_over_online(&mut self, other: &DiskSpec) {
-        if self.write_log.is_some() || !other.mode.0.logs() {
+        if self.can_have_mode_of(other) {
             self.mode = other.mode;
+        }
+        if self.can_have_ram_of(other) {
+            self.ram_bytes = other.ram_bytes;
         }
         self.policy = other.policy;
         self.flash_admission = other.flash_admission;
@@ -118,6 +124,16 @@ impl DiskSpec {
         if let (Some(log), Some(other)) = (&mut self.write_log, &other.write_log) {
             log.rate_max = other.rate_max;
         }
+    }
+
+    /// To write to a log, a disk at work must have one.
+    fn can_have_mode_of(&self, other: &DiskSpec) -> bool {
+        self.write_log.is_some() || !other.mode.0.logs()
+    }
+
+    /// A disk at work keeps a RAM cache, or has none.
+    fn can_have_ram_of(&self, other: &DiskSpec) -> bool {
+        self.ram_bytes >= self.block_size && other.ram_bytes >= self.block_size
     }
 }
 

@@ -364,7 +364,7 @@ impl ControlState {
         let present = disks.iter().filter(|disk| disk.ended().is_none());
         let present = present.map(|disk| {
             let addresses = addresses.remove(disk.name()).unwrap_or_default();
-            DiskInfo { size: disk.handle.size(), addresses, ..disk.info.clone() }
+            DiskInfo { addresses, ..disk.info() }
         });
         present.collect()
     }

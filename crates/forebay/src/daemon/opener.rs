@@ -132,6 +132,17 @@ impl Opener {
         Ok(Ready { name, disk, handle, export, unit, device })
     }
 
+    /// Gives a disk at work a RAM cache of `bytes`.
+    ///
+    /// # Errors
+    /// It cannot have that at work; it goes on as before.
+    pub(super) async fn resize_ram(&self, disk: &ServedDisk, bytes: u64) -> Result<()> {
+        if let Some(wanted) = disk.resize_ram(bytes).await? {
+            self.population.give(wanted);
+        }
+        Ok(())
+    }
+
     /// A disk has left its shard.
     pub(super) fn forget(&self, disk: &str) {
         lock(&self.on_shards).retain(|name, _| name.0 != disk);

@@ -190,6 +190,9 @@ async fn change_settings(
     taken.take_over_online(asked);
     // One that is refused has them when it is opened.
     if let Ok(served) = state.find(&disk.name.0) {
+        if taken.ram_bytes != disk.ram_bytes {
+            state.opener.resize_ram(&served, taken.ram_bytes).await?;
+        }
         served.handle.tune(taken.tuning()).await?;
         // The rest is in force, whatever comes of the mode.
         let mode = std::mem::replace(&mut taken.mode, disk.mode);

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_host::fence::{DiskPlace, LastWrite};
+use forebay_host::population::Wanted;
 use forebay_shard::{DiskFigures, DiskHandle, Drained};
 use tokio::time::Instant;
 
@@ -21,6 +22,8 @@ use super::history::History;
 pub(super) struct ServedDisk {
     /// As it was opened.
     pub(super) info: DiskInfo,
+    /// Bytes of its RAM cache, and of the metadata of its cache, since they changed.
+    ram: Mutex<Option<(u64, u64)>>,
     /// On its shard.
     pub(super) handle: DiskHandle,
     /// The advice that was kept for it.
@@ -50,13 +53,48 @@ impl ServedDisk {
         probe: Option<Probe>,
     ) -> ServedDisk {
         let (probe, standing, ended) = (Mutex::new(probe), Mutex::default(), OnceLock::new());
-        let (history, figures) = (Mutex::default(), Mutex::default());
-        ServedDisk { info, handle, advice, place, flash, probe, standing, history, figures, ended }
+        let (history, figures, ram) = (Mutex::default(), Mutex::default(), Mutex::default());
+        ServedDisk {
+            info,
+            ram,
+            handle,
+            advice,
+            place,
+            flash,
+            probe,
+            standing,
+            history,
+            figures,
+            ended,
+        }
     }
 
     /// Its name.
     pub(super) fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// What is told of it now; no addresses.
+    pub(super) fn info(&self) -> DiskInfo {
+        let DiskInfo { ram_bytes, metadata_bytes, memory_bytes, .. } = self.info;
+        let (ram, metadata) = lock(&self.ram).unwrap_or((ram_bytes, metadata_bytes));
+        DiskInfo {
+            size: self.handle.size(),
+            ram_bytes: ram,
+            metadata_bytes: metadata,
+            memory_bytes: memory_bytes - ram_bytes + ram,
+            ..self.info.clone()
+        }
+    }
+
+    /// Gives it a RAM cache of `bytes`, and says what memory that waits for.
+    ///
+    /// # Errors
+    /// It cannot have that at work; it goes on as before.
+    pub(super) async fn resize_ram(&self, bytes: u64) -> Result<Option<Wanted>> {
+        let resized = self.handle.resize_ram(bytes).await?;
+        *lock(&self.ram) = Some((bytes, resized.metadata_bytes));
+        Ok(resized.wanted)
     }
 
     /// The flash that has its record, and its number there.

@@ -37,6 +37,9 @@ fn each_difference_between_two_configurations_is_named() {
     let two = disk("a", "block-size = \"4KiB\"\npolicy = \"lru\"");
     check(&a, &two, &["a changed policy=lru", "a at-next-start block-size"]);
     check(&a, &disk("a", "mode = \"write-around\""), &["a changed mode=write-around"]);
+    check(&a, &disk("a", "ram = \"1MiB\""), &["a changed ram=1MiB"]);
+    check(&a, &disk("a", "ram = \"0\""), &["a at-next-start ram"]);
+    check(&disk("a", "ram = \"0\""), &a, &["a at-next-start ram"]);
     let written_back = disk("a", "mode = \"write-back\"\nflash = \"/f:64MiB\"");
     check(&a, &written_back, &["a at-next-start mode,flash,write-log"]);
     let through =
@@ -75,7 +78,7 @@ fn logical_units_come_with_their_disks_and_nothing_else_of_a_target_changes() {
 fn what_a_daemon_has_taken_over_has_disks_as_they_were_opened_and_those_that_still_go() {
     let (a, b) = (disk("a", ""), disk("b", ""));
     let old = spec(&(a.clone() + &b));
-    let new = spec(&(disk("a", "ram = \"1MiB\"") + &disk("c", "")));
+    let new = spec(&(disk("a", "block-size = \"4KiB\"") + &disk("c", "")));
     let force = in_force(&old, &new);
     let names: Vec<&str> = force.disks.iter().map(|disk| disk.name.0.as_str()).collect();
     assert_eq!(names, ["a", "c", "b"]);

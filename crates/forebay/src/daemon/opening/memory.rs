@@ -13,7 +13,10 @@ use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_host::pool::staging::Staging;
 use forebay_io::arena::{self, Arena, Available};
 
-/// An engine, whose memory the machine can give.
+/// Room for more RAM cache, at most: what is not used of it takes addresses, and 2 bytes for each MiB of it.
+const ROOM_MAX: u64 = 64 << 30;
+
+/// An engine, whose memory the machine can give. It has room for as much RAM cache as the machine has memory.
 ///
 /// # Errors
 /// It cannot, or the cache needs more for metadata than it may have.
@@ -27,9 +30,15 @@ pub(super) fn engine(config: Config) -> Result<Engine> {
         rounded(limit)
     );
     check_memory(needed + config.ram_bytes, false)?;
-    let engine = Engine::new(config).map_err(anyhow::Error::new)?;
-    check_memory(engine.memory_size() - engine.ram_spare().map_or(0, |spare| spare.len()), false)?;
+    let ram_room = arena::available().map_or(0, |available| available.all).min(ROOM_MAX);
+    let engine = Engine::new(Config { ram_room, ..config }).map_err(anyhow::Error::new)?;
+    check_memory(size_now(&engine), false)?;
     Ok(engine)
+}
+
+/// Bytes of an engine's memory that are not room for more of it.
+pub(super) fn size_now(engine: &Engine) -> u64 {
+    engine.memory_size() - engine.ram_spare().map_or(0, |spare| spare.len())
 }
 
 /// The engine's memory, of which the end is the staging file.

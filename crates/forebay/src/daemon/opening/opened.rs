@@ -70,7 +70,7 @@ impl Opened {
             block_size: spec.block_size,
             ram_bytes: spec.ram_bytes,
             metadata_bytes: self.engine.statistics(Nanos(0)).metadata_bytes,
-            memory_bytes: self.memory.len() as u64,
+            memory_bytes: super::memory::size_now(&self.engine),
             flash: spec.flash.as_ref().map(ToString::to_string),
             flash_direct: self.on_flash.as_ref().map(|place| place.is_direct),
             write_log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
