@@ -17,7 +17,9 @@ use crate::cx::{Cx, Shared};
 use crate::ids::Nanos;
 use crate::policy::PolicyKind;
 
-/// Between two ticks, while flash is busy with what has left RAM.
+/// Between two ticks that empty RAM slots, so that requests have half of the time at least.
+const SHRINK_PAUSE: Nanos = Nanos::from_micros(100);
+/// The same, while flash is busy with what has left RAM.
 const LONG_PAUSE: Nanos = Nanos::from_micros(1_000);
 
 /// What is under way.
@@ -94,7 +96,7 @@ impl Cache {
         self.changing.due = if self.is_handing_over() {
             shared.now.plus(PAUSE)
         } else if self.is_shrinking() {
-            shared.now.plus(if self.is_flash_busy() { LONG_PAUSE } else { PAUSE })
+            shared.now.plus(if self.is_flash_busy() { LONG_PAUSE } else { SHRINK_PAUSE })
         } else {
             Nanos::NEVER
         };

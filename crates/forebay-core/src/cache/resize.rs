@@ -22,8 +22,8 @@ use crate::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::ids::{BlockIndex, SlotId};
 
-/// Bytes of blocks that one call moves, or drops, at most; one block in any case.
-const MOVED_MAX: u64 = 1 << 20;
+/// Bytes of blocks that one call moves, or drops, at most; one block in any case. Requests wait for that.
+const MOVED_MAX: u64 = 128 << 10;
 
 impl Cache {
     /// Goes on with as much RAM as the configuration says. The part of the disk's memory that is to come.
