@@ -284,6 +284,17 @@ pub struct BackendTraits {
     pub extents: bool,
 }
 
+/// What a disk may do at most (`requests/limits.rs`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests per second: reads, writes, discards and zeroes.
+    pub iops: Option<u64>,
+    /// Bytes per second that are read and written.
+    pub bandwidth: Option<u64>,
+    /// Time by which a disk may be ahead of its limits: how much of them it may use at once when it was idle.
+    pub burst: Nanos,
+}
+
 /// What can change of a disk's configuration while it is at work, beside its mode; see the fields of [`Config`] and
 /// [`WriteLogConfig`] with these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,6 +313,8 @@ pub struct Tuning {
     pub on_timeout: OnTimeout,
     /// Bytes per second that destaging may write; `None` without a write log.
     pub destage_rate_max: Option<u64>,
+    /// What the disk may do at most.
+    pub limits: Limits,
 }
 
 /// Configuration of one disk's engine. [`Config::for_disk`] has the defaults.
@@ -332,6 +345,8 @@ pub struct Config {
     pub flash_bytes_per_day: Option<u64>,
     /// Which sequential streams are not cached.
     pub sequential_bypass: SequentialBypass,
+    /// What the disk may do at most.
+    pub limits: Limits,
     /// Requests in flight, waiting ones included; one more is refused as busy.
     pub requests_max: u32,
     /// Bytes of memory for request buffers.
@@ -370,6 +385,7 @@ impl Config {
             flash_admission: FlashAdmission::Always,
             flash_bytes_per_day: None,
             sequential_bypass: SequentialBypass::Auto,
+            limits: Limits::default(),
             requests_max: 1024,
             buffer_bytes: 72 << 20,
             metadata_bytes_max: 1 << 30,
@@ -393,6 +409,7 @@ impl Config {
             backend_timeout: self.backend_timeout,
             on_timeout: self.on_timeout,
             destage_rate_max: self.write_log.and_then(|log| log.destage_rate_max),
+            limits: self.limits,
         }
     }
 
@@ -400,7 +417,7 @@ impl Config {
     pub fn tuned(self, tuning: &Tuning) -> Config {
         let Tuning { policy, flash_admission, flash_bytes_per_day, .. } = *tuning;
         let Tuning { sequential_bypass, backend_timeout, on_timeout, .. } = *tuning;
-        let destage_rate_max = tuning.destage_rate_max;
+        let Tuning { destage_rate_max, limits, .. } = *tuning;
         Config {
             policy,
             flash_admission,
@@ -408,6 +425,7 @@ impl Config {
             sequential_bypass,
             backend_timeout,
             on_timeout,
+            limits,
             write_log: self.write_log.map(|log| WriteLogConfig { destage_rate_max, ..log }),
             ..self
         }

@@ -39,6 +39,11 @@ impl<T> Table<T> {
         self.places.len() - self.free.len()
     }
 
+    /// Entries that it may have.
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
     /// True without entries.
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.places.len()
@@ -46,7 +51,7 @@ impl<T> Table<T> {
 
     /// True when no entry can be added.
     pub fn is_full(&self) -> bool {
-        self.len() == self.capacity as usize
+        self.len() == self.capacity()
     }
 
     /// Adds an entry; panics when full.

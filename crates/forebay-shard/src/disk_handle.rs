@@ -110,10 +110,7 @@ impl DiskHandle {
         let resized = self.ask(move |on| on.disk.resize_ram(on.now, bytes)).await?;
         let resized = resized.map_err(anyhow::Error::msg)?;
         let wanted = |(name, memory, place)| self.wants_memory(name, memory, place);
-        Ok(Resized {
-            wanted: resized.missing.map(wanted),
-            metadata_bytes: resized.metadata_bytes,
-        })
+        Ok(Resized { wanted: resized.missing.map(wanted), metadata_bytes: resized.metadata_bytes })
     }
 
     /// The answer to a disk that asked for a segment.

@@ -43,6 +43,7 @@ coverage! {
     compares_late: "Comparisons that the engine was told of later.",
     requests_failed: "Requests answered with an error.",
     requests_timed_out: "Requests out of time.",
+    requests_limited: "Requests that waited for the limits of their disk.",
     overlap_waits: "Requests that waited for another.",
     buffer_waits: "Requests that waited for a buffer.",
     flash_writes: "Writes to flash.",
@@ -159,6 +160,7 @@ impl Coverage {
         self.miscompares += counters.miscompares;
         self.requests_failed += counters.requests_failed;
         self.requests_timed_out += counters.requests_timed_out;
+        self.requests_limited += counters.requests_limited;
         self.overlap_waits += counters.overlap_waits;
         self.buffer_waits += counters.buffer_waits;
         self.flash_writes += counters.flash_writes;

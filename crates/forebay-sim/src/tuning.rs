@@ -1,6 +1,6 @@
 //! An administrator changes settings of a disk at work, or the size of its RAM cache.
 
-use forebay_core::config::{FlashAdmission, OnTimeout, SequentialBypass, Tuning};
+use forebay_core::config::{FlashAdmission, Limits, OnTimeout, SequentialBypass, Tuning};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::Nanos;
 use forebay_core::policy::PolicyKind;
@@ -47,6 +47,13 @@ fn tuned(now: Tuning, has_log: bool, quiet: bool, rng: &mut Rng) -> Tuning {
     }
     if rng.chance(300) && has_log {
         tuning.destage_rate_max = rng.chance(500).then(|| rng.between(1 << 20, 1 << 30));
+    }
+    if rng.chance(400) {
+        tuning.limits = Limits {
+            iops: rng.chance(500).then(|| rng.between(1_000, 100_000)),
+            bandwidth: rng.chance(500).then(|| rng.between(8 << 20, 1 << 30)),
+            burst: Nanos::from_millis(rng.pick(&[0, 1, 100])),
+        };
     }
     tuning
 }

@@ -65,6 +65,7 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "policies_changed",
         "resizes",
         "shrunk",
+        "requests_limited",
     ];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
@@ -133,6 +134,7 @@ fn a_mode_that_changes_often_loses_nothing_of_what_is_under_way() {
 #[test]
 fn settings_that_change_at_work_break_no_rule_and_drop_nothing() {
     let coverage = pass_all((TUNED..).take(300));
+    assert!(coverage.requests_limited > 300, "{coverage:?}");
     assert!(coverage.tunings > 2000 && coverage.policies_changed > 800, "{coverage:?}");
     assert!(coverage.resizes > 1000 && coverage.shrunk > 300, "{coverage:?}");
     assert!(coverage.crashes > 300 && coverage.requests_timed_out > 300, "{coverage:?}");

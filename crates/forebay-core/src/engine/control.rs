@@ -287,6 +287,7 @@ impl Parts {
     }
 
     fn shut_down(&mut self, cx: &mut Cx<'_>) {
+        self.release_all_held(cx);
         self.refuses = Some(IoStatus::ShuttingDown);
         if let Some(write_back) = &mut self.write_back {
             write_back.close();

@@ -120,8 +120,24 @@ impl Engine {
         request: Request,
         actions: &mut Actions,
     ) -> Result<(), Busy> {
+        if self.parts.requests.limiter.is_on() {
+            return self.submit_limited(now, &request, actions);
+        }
         let (parts, mut cx) = self.at(now, actions);
-        parts.submit(request, &mut cx)
+        parts.submit(&request, &mut cx)
+    }
+
+    /// The same, for a disk with limits.
+    #[cold]
+    #[inline(never)]
+    fn submit_limited(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        actions: &mut Actions,
+    ) -> Result<(), Busy> {
+        let (parts, mut cx) = self.at(now, actions);
+        parts.submit_limited(request, &mut cx)
     }
 
     /// Requests that begin at these positions, which may be outside the disk, will be submitted soon. It changes nothing but how
@@ -301,7 +317,9 @@ impl Parts {
         let settled = self.write_back.as_ref().is_none_or(WriteBack::is_settled);
         let settled = settled && self.cache_index.as_ref().is_none_or(CacheIndex::is_settled);
         let settled = settled && !self.settles_at_end();
-        self.requests.table.is_empty() && shared.ios.is_empty() && shared.lent == 0 && settled
+        let requests = &self.requests;
+        let settled = settled && requests.table.is_empty() && requests.limiter.held() == 0;
+        settled && shared.ios.is_empty() && shared.lent == 0
     }
 
     fn check_invariants(&self, shared: &Shared) {

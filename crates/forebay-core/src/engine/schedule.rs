@@ -19,19 +19,27 @@ use crate::status::IoStatus;
 use crate::table::Key;
 
 impl Parts {
-    pub(super) fn submit(&mut self, request: Request, cx: &mut Cx<'_>) -> Result<(), Busy> {
-        let status = self.check(&request, cx);
+    pub(super) fn submit(&mut self, request: &Request, cx: &mut Cx<'_>) -> Result<(), Busy> {
+        let status = self.check(request, cx);
         if !status.is_ok() {
-            self.refuse(request, status, cx);
+            self.refuse(*request, status, cx);
             return Ok(());
         }
-        if matches!(request.op, Op::Read { .. }) && self.read_from_ram(&request, cx) {
+        if matches!(request.op, Op::Read { .. }) && self.read_from_ram(request, cx) {
             return Ok(());
         }
-        if self.requests.table.is_full() {
+        if self.requests.is_full() {
             return Err(Busy);
         }
-        self.observe(&request, cx);
+        self.start(request, cx);
+        Ok(())
+    }
+
+    /// Begins a request that is valid, and has a place.
+    #[inline(never)]
+    pub(super) fn start(&mut self, request: &Request, cx: &mut Cx<'_>) {
+        self.observe(request, cx);
+        let request = *request;
         match request.op {
             Op::Read { no_admit } => self.submit_read(request, no_admit, ReadFor::Client, cx),
             Op::Prefetch => self.submit_prefetch(request, cx),
@@ -48,11 +56,10 @@ impl Parts {
             Op::CacheState => self.reply_cache_state(request, cx),
         }
         self.run(cx);
-        Ok(())
     }
 
     /// What is wrong with a request, if anything.
-    fn check(&self, request: &Request, shared: &Shared) -> IoStatus {
+    pub(super) fn check(&self, request: &Request, shared: &Shared) -> IoStatus {
         if let Some(status) = self.refuses {
             return status;
         }

@@ -45,7 +45,7 @@ impl Engine {
         let log_ios = config.write_log.map_or(0, |_| WriteBack::ios_max(&config));
         let ios_max =
             config.requests_max * read::FETCHES_MAX * 2 + cache::FILL_WRITES_MAX + 3 + log_ios;
-        let requests = config.requests_max;
+        let places = config.requests_max;
         let ram_end = base + Cache::memory_bytes_for(&config);
         let runs = ram_end + CacheIndex::memory_pages(&config) * PAGE;
         let pages = PageGrid::new(grid.offset());
@@ -59,12 +59,14 @@ impl Engine {
         };
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         let observer = Observer::new(config.recorder_bytes, uses);
+        let mut requests = Requests::new(places, config.backend_timeout, observer);
+        requests.limiter.set(config.limits);
         let parts = Parts {
-            requests: Requests::new(requests, config.backend_timeout, observer),
+            requests,
             cache,
             cache_index,
             write_back,
-            primary: Primary::new(requests),
+            primary: Primary::new(places),
             // What an earlier run wrote beside the log is flushed before the log answers for it.
             mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
             was_told: false,

@@ -41,6 +41,7 @@ impl Parts {
             return Err(ConfigError(text.to_owned()));
         }
         setup::check_metadata(&config)?;
+        let before = cx.config.limits;
         let waits = cx.config.on_timeout == OnTimeout::Wait;
         cx.config = config;
         self.requests.deadlines.allow(config.backend_timeout);
@@ -51,6 +52,10 @@ impl Parts {
             write_back.tune(cx.now, &config);
         }
         self.cache.tune(cx);
+        if config.limits != before {
+            self.requests.limiter.set(config.limits);
+            self.release_held(cx);
+        }
         self.run(cx);
         Ok(())
     }

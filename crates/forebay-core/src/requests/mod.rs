@@ -17,6 +17,7 @@
 pub(crate) mod deadlines;
 pub(crate) mod in_flight;
 pub(crate) mod ledger;
+pub(crate) mod limits;
 pub(crate) mod overlap;
 
 use std::collections::VecDeque;
@@ -28,13 +29,14 @@ use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::observer::Observer;
 use crate::request::{Op, Request};
-use crate::stats::Waited;
+use crate::stats::{Wait, Waited};
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
 use deadlines::Deadlines;
 use in_flight::{InFlight, Job, Orphan, ReadFor, ReadJob, Stage, WriteJob};
 use ledger::{LatencyOf, Ledger};
+use limits::Limiter;
 use overlap::Overlap;
 
 /// See the module.
@@ -48,6 +50,10 @@ pub(crate) struct Requests {
     /// When each request that is not answered has waited too long.
     pub deadlines: Deadlines,
     pub ledger: Ledger,
+    /// Holds back what the limits of the disk do not allow yet.
+    pub limiter: Limiter,
+    /// When the request came that is being submitted, if it was held.
+    pub came: Option<Nanos>,
 }
 
 impl Requests {
@@ -59,7 +65,14 @@ impl Requests {
             buffer_waiters: VecDeque::with_capacity(requests_max as usize),
             deadlines: Deadlines::new(requests_max, timeout),
             ledger: Ledger::new(observer),
+            limiter: Limiter::default(),
+            came: None,
         }
+    }
+
+    /// True when every place is taken, or kept for a request that is held.
+    pub(crate) fn is_full(&self) -> bool {
+        self.table.len() + self.limiter.held() as usize >= self.table.capacity()
     }
 
     /// Takes a request in; it holds no range yet.
@@ -76,14 +89,17 @@ impl Requests {
         // What nobody asked for is not among what the disk is asked.
         let is_asked = !matches!(job, Job::Read(ReadJob { purpose: ReadFor::Edge, .. }));
         let ticket = is_asked.then(|| self.ledger.observer.taken(cx.now, &request)).flatten();
+        let submitted = self.came.unwrap_or(cx.now);
+        let mut waited = Waited::default();
+        waited.add(Wait::Limit, cx.now.since(submitted));
         let key = self.table.insert(InFlight {
             tag: request.tag,
             range: request.range,
-            submitted: cx.now,
+            submitted,
             ticket,
             stage: Stage::Overlap,
             since: cx.now,
-            waited: Waited::default(),
+            waited,
             outstanding: 0,
             failed: None,
             answered: false,
@@ -223,6 +239,7 @@ impl Requests {
         let observed = |(_, request): (_, &InFlight)| request.ticket.is_some() && !request.answered;
         let unanswered = self.table.iter().filter(|request| observed(*request)).count() as u64;
         self.ledger.check_invariants(unanswered);
+        assert!(self.table.len() + self.limiter.held() as usize <= self.table.capacity());
         for waiter in &self.buffer_waiters {
             assert_eq!(self.table[*waiter].stage, Stage::Buffer);
         }

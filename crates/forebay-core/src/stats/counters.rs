@@ -129,6 +129,8 @@ pub struct Counters {
     pub blocks_dropped_at_risk: u64,
     /// Ranges that were too long to drop from the cache at once.
     pub drops_in_parts: u64,
+    /// Requests that waited for the limits of the disk.
+    pub requests_limited: u64,
     /// Requests that waited for an overlapping one.
     pub overlap_waits: u64,
     /// Requests that waited for a buffer.

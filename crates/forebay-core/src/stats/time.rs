@@ -1,8 +1,8 @@
 //! Where the time of requests goes.
 //!
 //! ```text
-//!   submitted ─ queue ─ flash, log, room, primary storage ─ throttle ─ answered ─ sent
-//!               └────────── what a request in flight waits for ──────┘
+//!   submitted ─ limit ─ queue ─ flash, log, room, primary storage ─ throttle ─ answered ─ sent
+//!               └────────────── what a request in flight waits for ──────────┘
 //! ```
 //! A request waits for one thing at a time. A read counts the time of its I/Os for the slowest source that it has. What is
 //! left of a latency is spent in the engine, on copies from RAM, and until the client has its reply.
@@ -15,6 +15,8 @@ use crate::ids::Nanos;
 /// What a request in flight waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
+    /// The limits of the disk.
+    Limit,
     /// An earlier request on the same bytes, or a buffer.
     Queue,
     /// Flash, of the cache or of its index.
@@ -31,7 +33,7 @@ pub enum Wait {
 
 /// The time that a request has waited, or many have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waited([u64; 6]);
+pub struct Waited([u64; 7]);
 
 impl Waited {
     /// It waited for `wait` so long.
@@ -49,10 +51,11 @@ impl Waited {
 
     /// All of it as shown, of requests that took `total_ns`.
     pub fn of(&self, total_ns: u64) -> TimeSplit {
-        let [queue_ns, flash_ns, log_ns, room_ns, primary_ns, throttle_ns] = self.0;
+        let [limit_ns, queue_ns, flash_ns, log_ns, room_ns, primary_ns, throttle_ns] = self.0;
         let waited: u64 = self.0.iter().sum();
         TimeSplit {
             total_ns,
+            limit_ns,
             queue_ns,
             flash_ns,
             log_ns,
@@ -72,6 +75,8 @@ impl Waited {
 pub struct TimeSplit {
     /// Their latencies together.
     pub total_ns: u64,
+    /// Held back by the limits of the disk.
+    pub limit_ns: u64,
     /// Waiting for earlier requests on the same bytes, or for a buffer.
     pub queue_ns: u64,
     /// Waiting for flash, of the cache or of its index.
@@ -90,8 +95,9 @@ pub struct TimeSplit {
 
 impl TimeSplit {
     /// Each part with its name, in the order in which a request comes to them.
-    pub fn parts(&self) -> [(&'static str, u64); 7] {
+    pub fn parts(&self) -> [(&'static str, u64); 8] {
         [
+            ("limit", self.limit_ns),
             ("queue", self.queue_ns),
             ("flash", self.flash_ns),
             ("log", self.log_ns),
@@ -107,6 +113,7 @@ impl TimeSplit {
         let less = |now: u64, before: u64| now.saturating_sub(before);
         TimeSplit {
             total_ns: less(self.total_ns, earlier.total_ns),
+            limit_ns: less(self.limit_ns, earlier.limit_ns),
             queue_ns: less(self.queue_ns, earlier.queue_ns),
             flash_ns: less(self.flash_ns, earlier.flash_ns),
             log_ns: less(self.log_ns, earlier.log_ns),

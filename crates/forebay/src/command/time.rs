@@ -10,6 +10,7 @@ use crate::messages;
 pub(super) fn parts(split: &TimeSplit) -> String {
     let whole: u64 = split.parts().iter().map(|(_, ns)| ns).sum();
     largest_first(split.parts(), whole, |name| match name {
+        "limit" => "limits of the disk",
         "primary" => "primary storage",
         "log" => "write log",
         "room" => "full log",

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_backends::size::rounded;
-use forebay_core::config::{self as core, BackendTraits, Config, Tuning, WriteLogConfig};
+use forebay_core::config::{self as core, BackendTraits, Config, Limits, Tuning, WriteLogConfig};
 use forebay_core::ids::Nanos;
 use forebay_frontends::vhost_user::export::QUEUES_MAX;
 
@@ -101,6 +101,16 @@ pub struct DiskOptions {
     /// Agree to deferred flushes: a loss of power loses writes that were acknowledged and flushed
     #[arg(long, help_heading = "Write-back")]
     pub accept_data_loss: bool,
+    /// Most requests per second: reads, writes, discards and zeroes, in hits and misses alike; 0 for no limit [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub iops_limit: Option<u64>,
+    /// Most bytes per second that are read and written together; 0 for no limit [default: 0]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub bandwidth_limit: Option<Size>,
+    /// How far a disk may be ahead of its limits after a pause: with 1s it may do at once what its limits allow in a second, with
+    /// 0s its requests are spaced evenly [default: 100ms]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    pub limit_burst: Option<Span>,
     /// Memory for the flight recorder, which has the last requests ('forebay trace record'); 0 for none [default: 8MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Disk")]
     pub recorder: Option<Size>,
@@ -177,6 +187,12 @@ pub struct DiskSpec {
     pub flash_dwpd: Option<DriveWrites>,
     /// Sequential streams that bypass the cache.
     pub bypass_sequential: Bypass,
+    /// Most requests per second.
+    pub iops_limit: Option<u64>,
+    /// Most bytes per second.
+    pub bandwidth_limit: Option<Size>,
+    /// How far it may be ahead of these.
+    pub limit_burst: Duration,
     /// Most bytes of metadata.
     pub metadata_bytes_max: u64,
     /// Bytes for the flight recorder; 0: none.
@@ -334,6 +350,9 @@ impl DiskOptions {
             bypass_sequential: self
                 .bypass_sequential
                 .unwrap_or(Bypass(forebay_core::config::SequentialBypass::Auto)),
+            iops_limit: self.iops_limit.filter(|limit| *limit > 0),
+            bandwidth_limit: self.bandwidth_limit.filter(|limit| limit.0 > 0),
+            limit_burst: self.limit_burst.map_or(LIMIT_BURST, |span| span.0),
             metadata_bytes_max: self.metadata_limit.map_or(1 << 30, |size| size.0),
             recorder_bytes: self.recorder.map_or(RECORDER_BYTES, |size| size.0),
             write_cache: self.write_cache.is_none_or(|switch| switch.0),
@@ -449,6 +468,15 @@ impl DiskSpec {
         self.flash_dwpd.map(|DriveWrites(writes)| (flash.bytes as f64 * writes) as u64)
     }
 
+    /// What it may do at most.
+    fn limits(&self) -> Limits {
+        Limits {
+            iops: self.iops_limit,
+            bandwidth: self.bandwidth_limit.map(|size| size.0),
+            burst: Nanos(self.limit_burst.as_nanos() as u64),
+        }
+    }
+
     /// What of it a disk at work can take over, of an engine that was told the rest.
     pub fn tuning(&self) -> Tuning {
         Tuning {
@@ -459,6 +487,7 @@ impl DiskSpec {
             backend_timeout: Nanos(self.backend_timeout.as_nanos() as u64),
             on_timeout: self.on_timeout.0,
             destage_rate_max: self.write_log.as_ref().and_then(|log| log.rate_max),
+            limits: self.limits(),
         }
     }
 
@@ -474,6 +503,7 @@ impl DiskSpec {
             flash_admission: self.flash_admission.0,
             flash_bytes_per_day: self.flash_bytes_per_day(),
             sequential_bypass: self.bypass_sequential.0,
+            limits: self.limits(),
             metadata_bytes_max: self.metadata_bytes_max,
             backend_timeout: Nanos(self.backend_timeout.as_nanos() as u64),
             on_timeout: self.on_timeout.0,
@@ -484,6 +514,8 @@ impl DiskSpec {
     }
 }
 
+/// How far a disk may be ahead of its limits unless told otherwise.
+const LIMIT_BURST: Duration = Duration::from_millis(100);
 /// Memory for the flight recorder unless told otherwise.
 const RECORDER_BYTES: u64 = 8 << 20;
 

@@ -9,7 +9,7 @@ use super::{DiskSpec, VhostUserSpec, WriteLogSpec};
 pub const NONE: &str = "none";
 
 /// The settings that a disk at work takes over.
-const ONLINE: [&str; 9] = [
+const ONLINE: [&str; 12] = [
     "mode",
     "ram",
     "policy",
@@ -19,6 +19,9 @@ const ONLINE: [&str; 9] = [
     "max-destage-rate",
     "backend-timeout",
     "on-timeout",
+    "iops-limit",
+    "bandwidth-limit",
+    "limit-burst",
 ];
 
 /// A setting: its key, and what it is.
@@ -41,6 +44,9 @@ impl DiskSpec {
             flash_admission,
             flash_dwpd,
             bypass_sequential,
+            iops_limit,
+            bandwidth_limit,
+            limit_burst,
             metadata_bytes_max,
             recorder_bytes,
             write_cache,
@@ -71,6 +77,9 @@ impl DiskSpec {
             ("flash-admission", flash_admission.to_string()),
             ("flash-dwpd", or_none(flash_dwpd.as_ref())),
             ("bypass-sequential", bypass_sequential.to_string()),
+            ("iops-limit", or_none(iops_limit.as_ref())),
+            ("bandwidth-limit", or_none(bandwidth_limit.as_ref())),
+            ("limit-burst", span(*limit_burst)),
             ("metadata-limit", size(*metadata_bytes_max)),
             ("recorder", size(*recorder_bytes)),
             ("write-cache", write_cache),
@@ -121,6 +130,9 @@ impl DiskSpec {
         self.bypass_sequential = other.bypass_sequential;
         self.backend_timeout = other.backend_timeout;
         self.on_timeout = other.on_timeout;
+        self.iops_limit = other.iops_limit;
+        self.bandwidth_limit = other.bandwidth_limit;
+        self.limit_burst = other.limit_burst;
         if let (Some(log), Some(other)) = (&mut self.write_log, &other.write_log) {
             log.rate_max = other.rate_max;
         }

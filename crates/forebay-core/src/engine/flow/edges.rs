@@ -48,7 +48,7 @@ impl Parts {
     }
 
     fn fetch_edge(&mut self, edge: ByteRange, cx: &mut Cx<'_>) {
-        let has_room = !self.requests.table.is_full()
+        let has_room = !self.requests.is_full()
             && cx.buffers.pages_free() > cx.buffers.pages() / 2
             && self.requests.overlap.backgrounds() < FETCHES_MAX;
         if !self.cache.wants_edge(edge, &cx.grid) || !has_room {

@@ -8,6 +8,7 @@ mod drop_cache;
 pub(super) mod edges;
 mod flush;
 mod in_log;
+mod limits;
 pub(super) mod mode;
 mod query;
 pub(super) mod read;

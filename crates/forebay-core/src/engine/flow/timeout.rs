@@ -37,6 +37,7 @@ impl Parts {
         self.drop_more(cx);
         let Parts { cache, write_back, .. } = self;
         cache.change_more(&undestaged(write_back.as_ref()), cx);
+        self.release_held(cx);
         self.time_out_log(cx);
         self.time_out_void(cx);
         self.time_out_note(cx);
@@ -64,6 +65,7 @@ impl Parts {
         self.requests
             .deadlines
             .next()
+            .min(self.requests.limiter.deadline())
             .min(shared.flash_deadlines.next())
             .min(log)
             .min(self.mode_deadline(shared))

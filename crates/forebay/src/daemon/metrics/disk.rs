@@ -90,6 +90,7 @@ const REQUESTS: &[Family<Disk>] = &[
     gauge("forebay_disk_requests_in_flight", "Requests in flight, including those that wait.", |it| {
         some(it.engine().requests_in_flight)
     }),
+    counter!(requests_limited: "forebay_disk_requests_limited", "Requests that waited for the limits of the disk."),
     counter!(overlap_waits: "forebay_disk_overlap_waits", "Requests that waited for an overlapping one."),
     counter!(buffer_waits: "forebay_disk_buffer_waits", "Requests that waited for a buffer."),
     Family::<Disk>::gauge(
@@ -128,6 +129,7 @@ const REQUESTS: &[Family<Disk>] = &[
         Each(
             "part",
             &[
+                ("limit", |it| Some(seconds(it.engine().time.read.limit_ns))),
                 ("queue", |it| Some(seconds(it.engine().time.read.queue_ns))),
                 ("flash", |it| Some(seconds(it.engine().time.read.flash_ns))),
                 ("log", |it| Some(seconds(it.engine().time.read.log_ns))),
@@ -145,6 +147,7 @@ const REQUESTS: &[Family<Disk>] = &[
         Each(
             "part",
             &[
+                ("limit", |it| Some(seconds(it.engine().time.write.limit_ns))),
                 ("queue", |it| Some(seconds(it.engine().time.write.queue_ns))),
                 ("flash", |it| Some(seconds(it.engine().time.write.flash_ns))),
                 ("log", |it| Some(seconds(it.engine().time.write.log_ns))),
