@@ -214,6 +214,11 @@ def policy_admission_and_limits_change_at_work_and_what_is_cached_stays(bed):
     more = 'flash = "%s:64MiB"\nmode = "write-back"\n' % bed.path("pool")
     served = Served(bed, disk(bed, "a", more).replace('ram = "8MiB"', 'ram = "32MiB"'))
     handle = client(bed, "a")
+
+    def has_memory():
+        ram = served.stats("a")["ram"]
+        return ram["slots_ready"] == ram["slots"]
+    eventually(has_memory, "the cache has its memory")
     for offset in range(0, 16 * MIB, MIB):
         assert bytes(handle.pread(MIB, offset)) == pattern(offset, MIB)
     missed = served.stats("a")["counters"]["backend_reads"]
