@@ -21,6 +21,7 @@
 //! | [`policy`] | the policies that they are compared with |
 //! | [`what_if`] | a whole configuration: its latencies, its wear of flash, its log |
 //! | [`advise`] | which cache a disk should have |
+//! | [`share`] | RAM that disks share while they work |
 //! | [`replay`](mod@replay), [`results`] | sending a trace to a backend, and the figures as a file |
 //! | [`compare`], [`report`] | results against each other, and pages of all of these |
 //!
@@ -73,6 +74,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod results;
+pub mod share;
 pub mod simulate;
 pub mod what_if;
 pub mod workload;

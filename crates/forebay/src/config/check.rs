@@ -10,7 +10,7 @@ use forebay_frontends::vhost_user::export::QUEUES_MAX;
 use forebay_host::journal::JournalPlace;
 
 use super::values::{DiskId, Size, Span, ValueError};
-use super::{DaemonSpec, DiskSpec, InVain, ListenerSpec, iscsi};
+use super::{DaemonSpec, DiskSpec, InVain, ListenerSpec, RamSharing, SHARES_MAX, iscsi};
 
 /// The least and the most memory that the flight recorder can have.
 const RECORDER_MIN: u64 = 64 << 10;
@@ -114,6 +114,7 @@ pub(crate) fn disk(disk: &DiskSpec) -> Result<(), String> {
             "its share of flash, {flash}, is smaller than one cache block, {block}"
         ));
     }
+    check_ram_sharing(disk)?;
     check_write_log(disk)?;
     if let Some(device) = &disk.vhost_user
         && !(1..=QUEUES_MAX).contains(&device.queues)
@@ -135,6 +136,36 @@ pub(crate) fn disk(disk: &DiskSpec) -> Result<(), String> {
     }
     if disk.backend_timeout < Duration::from_millis(1) {
         return Err("backend-timeout is below 1ms".to_owned());
+    }
+    Ok(())
+}
+
+fn check_ram_sharing(disk: &DiskSpec) -> Result<(), String> {
+    let RamSharing { reservation, limit, shares } = disk.sharing;
+    let ram = disk.ram_bytes;
+    if !(1..=SHARES_MAX).contains(&shares) {
+        return Err(format!("--ram-shares {shares} is not possible: use 1 to {SHARES_MAX}"));
+    }
+    if reservation > ram {
+        return Err(format!(
+            "--ram-reservation {} is more than --ram {}: a disk keeps of what it brings",
+            Size(reservation),
+            Size(ram)
+        ));
+    }
+    if limit < ram {
+        return Err(format!(
+            "--ram-limit {} is less than --ram {}: a disk may have what it brings",
+            Size(limit),
+            Size(ram)
+        ));
+    }
+    if disk.shares_ram() && reservation < disk.block_size {
+        return Err(format!(
+            "--ram-reservation {} holds no block of {}: a disk that shares RAM keeps a block at least",
+            Size(reservation),
+            Size(disk.block_size)
+        ));
     }
     Ok(())
 }

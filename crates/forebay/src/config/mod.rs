@@ -56,6 +56,17 @@ pub struct DiskOptions {
     /// RAM for cached data, taken at start; 0 for none. Modes without a cache have none [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
     pub ram: Option<Size>,
+    /// RAM that the disk keeps, whoever needs more: the rest of its --ram other disks may have that gain from it [default: all of
+    /// its --ram]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub ram_reservation: Option<Size>,
+    /// RAM that the disk has at most, when it gains from what other disks do not need [default: its --ram]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub ram_limit: Option<Size>,
+    /// What a miss of the disk counts when disks share RAM: with twice as many it counts twice [default: 1000]
+    #[arg(long, value_name = "N", help_heading = "Cache")]
+    #[schemars(range(min = 1, max = SHARES_MAX))]
+    pub ram_shares: Option<u32>,
     /// Flash for cached data: a file (created) or a block device, and how much of it [default: none]
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Cache")]
     pub flash: Option<Flash>,
@@ -173,6 +184,8 @@ pub struct DiskSpec {
     pub block_size: u64,
     /// Bytes of RAM for cached data.
     pub ram_bytes: u64,
+    /// How it shares RAM with other disks.
+    pub sharing: RamSharing,
     /// Its share of flash, for cache and write log.
     pub flash: Option<Flash>,
     /// The write log, in modes that need one or when it was asked for.
@@ -219,6 +232,17 @@ pub struct DiskSpec {
     pub on_timeout: OnTimeout,
     /// Its vhost-user-blk device.
     pub vhost_user: Option<VhostUserSpec>,
+}
+
+/// How a disk shares RAM with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RamSharing {
+    /// Bytes that it keeps.
+    pub reservation: u64,
+    /// Bytes that it has at most.
+    pub limit: u64,
+    /// What a miss of it counts.
+    pub shares: u32,
 }
 
 /// A vhost-user-blk device.
@@ -330,6 +354,7 @@ impl DiskOptions {
         let mode = self.mode.unwrap_or(Mode(forebay_core::config::Mode::WriteThrough));
         let ram_default = if mode.0.caches() { 1 << 30 } else { 0 };
         let write_log = self.write_log();
+        let ram_bytes = self.ram.map_or(ram_default, |size| size.0);
         DiskSpec {
             in_vain: self.in_vain(write_log.as_ref()),
             write_log,
@@ -337,7 +362,12 @@ impl DiskOptions {
             backend,
             mode,
             block_size: self.block_size.map_or(8 << 10, |size| size.0),
-            ram_bytes: self.ram.map_or(ram_default, |size| size.0),
+            ram_bytes,
+            sharing: RamSharing {
+                reservation: self.ram_reservation.map_or(ram_bytes, |size| size.0),
+                limit: self.ram_limit.map_or(ram_bytes, |size| size.0),
+                shares: self.ram_shares.unwrap_or(SHARES),
+            },
             flash: self.flash,
             grid_offset: self
                 .grid_offset
@@ -468,6 +498,11 @@ impl DiskSpec {
         self.flash_dwpd.map(|DriveWrites(writes)| (flash.bytes as f64 * writes) as u64)
     }
 
+    /// Whether other disks may get RAM of it, or it of theirs.
+    pub fn shares_ram(&self) -> bool {
+        self.sharing.reservation < self.ram_bytes || self.sharing.limit > self.ram_bytes
+    }
+
     /// What it may do at most.
     fn limits(&self) -> Limits {
         Limits {
@@ -514,6 +549,10 @@ impl DiskSpec {
     }
 }
 
+/// What a miss counts unless told otherwise.
+const SHARES: u32 = 1000;
+/// What a miss counts at most.
+pub const SHARES_MAX: u32 = 1_000_000;
 /// How far a disk may be ahead of its limits unless told otherwise.
 const LIMIT_BURST: Duration = Duration::from_millis(100);
 /// Memory for the flight recorder unless told otherwise.

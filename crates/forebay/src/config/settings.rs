@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use super::values::{Flash, FlushSemantics, Size, Span, Switch};
-use super::{DiskSpec, VhostUserSpec, WriteLogSpec};
+use super::{DiskSpec, RamSharing, VhostUserSpec, WriteLogSpec};
 
 /// What a setting says that nobody gave.
 pub const NONE: &str = "none";
 
 /// The settings that a disk at work takes over.
-const ONLINE: [&str; 12] = [
+const ONLINE: [&str; 15] = [
     "mode",
     "ram",
+    "ram-reservation",
+    "ram-limit",
+    "ram-shares",
     "policy",
     "flash-admission",
     "flash-dwpd",
@@ -37,6 +40,7 @@ impl DiskSpec {
             mode,
             block_size,
             ram_bytes,
+            sharing: RamSharing { reservation, limit, shares },
             flash,
             write_log,
             grid_offset,
@@ -70,6 +74,9 @@ impl DiskSpec {
             ("mode", mode.to_string()),
             ("block-size", size(*block_size)),
             ("ram", size(*ram_bytes)),
+            ("ram-reservation", size_beside(*reservation, *ram_bytes)),
+            ("ram-limit", size_beside(*limit, *ram_bytes)),
+            ("ram-shares", shares.to_string()),
             ("flash", flash.as_ref().map_or(NONE.to_owned(), Flash::to_string)),
             ("write-log", write_log.as_ref().map_or(NONE.to_owned(), |log| size(log.bytes))),
             ("grid-offset", grid_offset.to_string()),
@@ -123,6 +130,7 @@ impl DiskSpec {
         }
         if self.can_have_ram_of(other) {
             self.ram_bytes = other.ram_bytes;
+            self.sharing = other.sharing;
         }
         self.policy = other.policy;
         self.flash_admission = other.flash_admission;
@@ -183,6 +191,11 @@ fn or_none(value: Option<&impl ToString>) -> String {
 
 fn size(bytes: u64) -> String {
     Size(bytes).to_string()
+}
+
+/// A size that follows the RAM unless it was given.
+fn size_beside(bytes: u64, ram: u64) -> String {
+    if bytes == ram { "as ram".to_owned() } else { size(bytes) }
 }
 
 fn span(time: Duration) -> String {

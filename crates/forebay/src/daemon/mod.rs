@@ -64,6 +64,7 @@ mod reload;
 mod reservations;
 mod served;
 mod settings;
+mod sharing;
 mod systemd;
 pub mod unix;
 pub mod vhost_user;
@@ -171,8 +172,13 @@ impl Daemon {
         let (control_end, control_ends) = oneshot::channel();
         let answering = serve_control(control_listener, control.clone(), control_ends)?;
         let (of_advice, of_history) = (control.clone(), control.clone());
+        let of_sharing = control.clone();
         let following = tokio::spawn(async move {
-            tokio::join!(advice::follow(of_advice), history::follow(of_history));
+            tokio::join!(
+                advice::follow(of_advice),
+                history::follow(of_history),
+                sharing::follow(of_sharing)
+            );
         });
         control.frontends.open();
         // Who is told that it is ready finds in the log what was found on the way.
