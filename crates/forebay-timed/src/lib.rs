@@ -303,6 +303,18 @@ impl Timed {
         self.carry_out();
     }
 
+    /// Gives the disk another size of its RAM cache, whose memory is there at once.
+    ///
+    /// # Panics
+    /// It has no room for that, or no RAM cache.
+    pub fn resize_ram(&mut self, bytes: u64) {
+        let missing = self.engine.resize_ram(self.now, bytes, &mut self.actions);
+        if let Some(missing) = missing.expect("there is room") {
+            self.engine.have_memory(missing.end);
+        }
+        self.carry_out();
+    }
+
     /// When the next thing happens.
     pub fn next(&self) -> Nanos {
         self.events.next().min(self.engine.next_deadline())

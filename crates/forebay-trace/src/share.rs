@@ -5,7 +5,7 @@
 //!   Demand, reservation, limit, shares ─► plan ─► bytes of each disk
 //! ```
 //! A disk brings RAM of its own. It keeps its reservation of that, and has its limit at most. In between the disks
-//! together get the fewest misses, where a miss of a disk with twice the shares counts twice. Who would gain nothing from
+//! together have the fewest reads that miss, where one of a disk with twice the shares counts twice. Who would gain nothing from
 //! more keeps what it brought.
 //!
 //! **Limits.** A curve is of LRU, and of reads as they were. Sizes are multiples of a 128th of the whole.
@@ -24,22 +24,35 @@ const GAIN_MIN: f64 = 0.01;
 pub struct Demand {
     /// By number of blocks; of the time before each look less.
     misses: Vec<(u64, f64)>,
-    before: Option<Snapshot>,
+    /// The last look: what was seen, and the reads until then.
+    before: Option<(Snapshot, u64)>,
 }
 
 impl Demand {
-    /// Takes note of what came since the last look; what was known before counts `keep` times as much from now on. `sizes`:
-    /// the numbers of blocks that are asked for later.
-    pub fn look(&mut self, snapshot: Snapshot, sizes: impl Iterator<Item = u64>, keep: f64) {
+    /// Takes note of what came since the last look; what was known before counts `keep` times as much from now on. `reads`:
+    /// all that there were by now. `sizes`: the numbers of blocks that are asked for later.
+    pub fn look(
+        &mut self,
+        (snapshot, reads): (Snapshot, u64),
+        sizes: impl Iterator<Item = u64>,
+        keep: f64,
+    ) {
+        let before =
+            self.before.as_ref().filter(|(before, _)| before.reads.uses() <= snapshot.reads.uses());
+        let before = before.map(|(before, reads)| (before, *reads));
+        let uses = snapshot.reads.uses() - before.map_or(0, |(before, _)| before.reads.uses());
+        // A read waits once for all that it misses.
+        let reads_of_use =
+            reads.saturating_sub(before.map_or(0, |(_, reads)| reads)) as f64 / uses.max(1) as f64;
         let new = |blocks: u64| {
             let missed = |of: &Snapshot| of.reads.uses() as f64 - of.reads.hits(blocks);
-            let before = self.before.as_ref().filter(|it| it.reads.uses() <= snapshot.reads.uses());
-            (missed(&snapshot) - before.map_or(0.0, missed)).max(0.0)
+            let missed = missed(&snapshot) - before.map_or(0.0, |(before, _)| missed(before));
+            missed.max(0.0) * reads_of_use
         };
-        let sizes: Vec<u64> = sizes.collect();
         let kept = |blocks: u64| self.misses(blocks) * keep;
-        self.misses = sizes.iter().map(|&blocks| (blocks, new(blocks) + kept(blocks))).collect();
-        self.before = Some(snapshot);
+        let misses = sizes.map(|blocks| (blocks, new(blocks) + kept(blocks))).collect();
+        self.misses = misses;
+        self.before = Some((snapshot, reads));
     }
 
     /// The misses of a cache of `blocks`, from the next smaller size that is known.
@@ -249,12 +262,15 @@ mod tests {
     #[test]
     fn what_is_older_counts_less() {
         let mut shards = forebay_core::mrc::Shards::new(8192, 1);
+        let mut count = 0;
         let mut read = |blocks: std::ops::Range<u64>| {
             for block in blocks {
                 shards.on_use(forebay_core::characteristics::Kind::Read, block, 0..1);
             }
-            shards.snapshot()
+            count += 1000;
+            (shards.snapshot(), count)
         };
+
         let mut demand = Demand::default();
         let sizes = || [0, 100, 2000].into_iter();
         demand.look(read(0..1000), sizes(), 0.5);

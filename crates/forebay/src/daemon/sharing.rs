@@ -56,7 +56,8 @@ struct Seen {
     block_size: u64,
     /// Bytes that its slots take.
     has: u64,
-    snapshot: Snapshot,
+    /// What it read, and how often.
+    read: (Snapshot, u64),
 }
 
 impl Seen {
@@ -83,7 +84,7 @@ impl Sharing {
         for seen in &disks {
             let demand = self.demands.entry(seen.spec.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
-            demand.look(seen.snapshot.clone(), sizes.into_iter(), KEEP);
+            demand.look(seen.read.clone(), sizes.into_iter(), KEEP);
         }
         let members: Vec<Member<'_>> =
             disks.iter().map(|it| it.member(&self.demands[&it.spec.name])).collect();
@@ -139,7 +140,8 @@ async fn seen(state: &Arc<ControlState>) -> Option<Vec<Seen>> {
         let (status, snapshot) = timeout(ANSWER_MAX, answers).await.ok()??;
         let block_size = status.engine.block_size;
         let has = status.engine.ram.slots * block_size;
-        all.push(Seen { spec, disk: disk.clone(), block_size, has, snapshot });
+        let read = (snapshot, status.engine.counters.reads);
+        all.push(Seen { spec, disk: disk.clone(), block_size, has, read });
     }
     Some(all)
 }
