@@ -140,7 +140,8 @@ fn shared(traces: &[Trace], pool: u64, reservation: u64) -> Vec<(u64, u64)> {
     for round in 1..=HOUR / ROUND + 1 {
         for disk in &mut disks {
             disk.run(round * ROUND);
-            let sizes = share::blocks_asked_for(pool, &disk.member(brings, reservation, pool));
+            let member = disk.member(brings, reservation, pool);
+            let sizes = share::blocks_asked_for(pool, &member);
             let snapshot =
                 disk.timed.engine.observer().uses().expect("it keeps a curve").snapshot();
             disk.demand.look((snapshot, disk.hits().0), sizes.into_iter(), KEEP);
