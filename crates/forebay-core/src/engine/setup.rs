@@ -60,7 +60,7 @@ impl Engine {
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         let observer = Observer::new(config.recorder_bytes, uses);
         let mut requests = Requests::new(places, config.backend_timeout, observer);
-        requests.limiter.set(config.limits);
+        requests.set_limits(config.limits);
         let parts = Parts {
             requests,
             cache,

@@ -53,7 +53,7 @@ impl Parts {
         }
         self.cache.tune(cx);
         if config.limits != before {
-            self.requests.limiter.set(config.limits);
+            self.requests.set_limits(config.limits);
             self.release_held(cx);
         }
         self.run(cx);

@@ -43,11 +43,14 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// Goes on with other limits. What is held is due by these.
-    pub(crate) fn set(&mut self, limits: Limits) {
+    /// Goes on with other limits, and so many places for requests. What is held is due by these.
+    pub(crate) fn set(&mut self, limits: Limits, places: usize) {
         self.limits = limits;
         (self.requests, self.bytes) = (Nanos(0), Nanos(0));
         self.note_held();
+        if self.is_on {
+            self.held.reserve(places - self.held.len());
+        }
     }
 
     /// True when some request may have to wait.
@@ -171,7 +174,7 @@ mod tests {
 
     fn limiter(iops: Option<u64>, bandwidth: Option<u64>, burst: Nanos) -> Limiter {
         let mut limiter = Limiter::default();
-        limiter.set(Limits { iops, bandwidth, burst });
+        limiter.set(Limits { iops, bandwidth, burst }, 1024);
         limiter
     }
 
@@ -239,7 +242,7 @@ mod tests {
         assert!(limiter.take(&flush, Nanos(SECOND)));
         assert_eq!(limiter.deadline(), Nanos(SECOND + SECOND - LATE_MAX.0));
         // Other limits are in force at once, and none lets all go.
-        limiter.set(Limits::default());
+        limiter.set(Limits::default(), 1024);
         assert!(limiter.is_on() && limiter.next(Nanos(SECOND)).is_some() && !limiter.is_on());
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod overlap;
 use std::collections::VecDeque;
 
 use crate::action::{Action, IoOp, Reply, ReplyData, Target};
+use crate::config::Limits;
 use crate::cx::Cx;
 use crate::cx::io::{IoKind, RequestIo};
 use crate::geometry::ByteRange;
@@ -68,6 +69,11 @@ impl Requests {
             limiter: Limiter::default(),
             came: None,
         }
+    }
+
+    /// The disk may do as much from now on.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limiter.set(limits, self.table.capacity());
     }
 
     /// True when every place is taken, or kept for a request that is held.
