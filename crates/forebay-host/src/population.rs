@@ -156,7 +156,9 @@ impl Waiting {
     fn tell_end(&self, memory: &Arena, events: &EventSender) {
         let took = self.since.elapsed();
         if self.was_told || took > WORTH_TELLING {
-            let huge = memory.huge_bytes() as u64 * 100 / memory.len().max(1) as u64;
+            let spare = memory.spare();
+            let there = memory.len() as u64 - (spare.end - spare.start);
+            let huge = memory.huge_bytes() as u64 * 100 / there.max(1);
             let text = format!(
                 "the RAM cache has all of its memory now, after {} s; {huge} % of the disk's memory is on huge pages",
                 took.as_secs()

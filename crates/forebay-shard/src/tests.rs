@@ -173,3 +173,27 @@ async fn a_ram_cache_gets_memory_and_gives_it_back_while_its_disk_works() {
         assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
     }
 }
+
+#[tokio::test]
+async fn a_size_that_cannot_be_had_keeps_no_memory_from_coming_that_is_on_its_way() {
+    const MIB: u64 = 1 << 20;
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let (mut new, _peer) = disk("disk", Mode::WriteThrough);
+    let config = Config { ram_bytes: MIB, ram_room: 4 * MIB, ..*new.engine.config() };
+    new.engine = Engine::new(config).unwrap();
+    let place = new.engine.withhold_ram().unwrap();
+    let size = new.engine.memory_size() as usize;
+    let spare = new.engine.ram_spare().unwrap();
+    // Less room than the engine takes there to be.
+    new.memory = Arc::new(Arena::with_room(size, spare.start..spare.end - MIB, None).unwrap());
+    let memory = Arc::downgrade(&new.memory);
+    let disk = shard.sender().add(new).await.unwrap();
+    let mut wanted = disk.wants_memory("disk".into(), memory, place);
+    let error = disk.resize_ram(4 * MIB).await.unwrap_err().to_string();
+    assert!(error.contains("there is no memory"), "{error}");
+    assert!((wanted.is_wanted)());
+    (wanted.tell)(place.end);
+    assert_eq!(disk.stats().await.unwrap().engine.ram.slots_ready, 128);
+    assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
+}

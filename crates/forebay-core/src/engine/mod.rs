@@ -317,9 +317,7 @@ impl Parts {
         let settled = self.write_back.as_ref().is_none_or(WriteBack::is_settled);
         let settled = settled && self.cache_index.as_ref().is_none_or(CacheIndex::is_settled);
         let settled = settled && !self.settles_at_end();
-        let requests = &self.requests;
-        let settled = settled && requests.table.is_empty() && requests.limiter.held() == 0;
-        settled && shared.ios.is_empty() && shared.lent == 0
+        settled && self.requests.taken() == 0 && shared.ios.is_empty() && shared.lent == 0
     }
 
     fn check_invariants(&self, shared: &Shared) {

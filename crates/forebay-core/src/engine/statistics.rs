@@ -25,7 +25,7 @@ impl Parts {
             grid_offset: shared.grid.offset(),
             disk_size: shared.config.backend.size,
             policy: shared.config.policy.name().into(),
-            requests_in_flight: self.requests.table.len() as u64,
+            requests_in_flight: self.requests.taken() as u64,
             primary_errors: self.primary.errors.now(),
             last_failed_request: self.requests.ledger.last_failed(),
             unflushed_bytes: self.primary.unflushed_bytes(),

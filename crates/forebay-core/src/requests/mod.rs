@@ -76,9 +76,14 @@ impl Requests {
         self.limiter.set(limits, self.table.capacity());
     }
 
-    /// True when every place is taken, or kept for a request that is held.
+    /// Places that are taken, or kept for a request that is held.
+    pub(crate) fn taken(&self) -> usize {
+        self.table.len() + self.limiter.held() as usize
+    }
+
+    /// True when there is no other place.
     pub(crate) fn is_full(&self) -> bool {
-        self.table.len() + self.limiter.held() as usize >= self.table.capacity()
+        self.taken() >= self.table.capacity()
     }
 
     /// Takes a request in; it holds no range yet.
@@ -245,7 +250,7 @@ impl Requests {
         let observed = |(_, request): (_, &InFlight)| request.ticket.is_some() && !request.answered;
         let unanswered = self.table.iter().filter(|request| observed(*request)).count() as u64;
         self.ledger.check_invariants(unanswered);
-        assert!(self.table.len() + self.limiter.held() as usize <= self.table.capacity());
+        assert!(self.taken() <= self.table.capacity());
         for waiter in &self.buffer_waiters {
             assert_eq!(self.table[*waiter].stage, Stage::Buffer);
         }

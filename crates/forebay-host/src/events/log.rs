@@ -87,8 +87,7 @@ impl EventLog {
                 keeper.taken.send_modify(|taken| *taken += 1);
             }
             keeper.end_repeated(now_ms(), Duration::ZERO);
-            keeper.ring().has_ended = true;
-            keeper.kept.notify_all();
+            keeper.end();
         });
         Ok((log, EventSender { sender, sent: Arc::default(), dropped }))
     }
@@ -117,9 +116,10 @@ impl EventLog {
         self.end_repeated(now_ms(), Duration::ZERO);
     }
 
-    #[cfg(test)]
-    pub(super) fn end_for_test(&self) {
+    /// There will be no more. Whoever writes is told, as it may have written all.
+    pub(super) fn end(&self) {
         self.ring().has_ended = true;
+        self.kept.notify_all();
     }
 
     /// The kept events, oldest first; only those of `disk` when given.

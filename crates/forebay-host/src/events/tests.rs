@@ -45,7 +45,7 @@ fn lines_are_written_in_their_order_and_what_was_forgotten_meanwhile_is_counted(
         match written.len() {
             // Whoever reads them pauses, and more come than are kept.
             2 => (0..KEPT + 5).for_each(|i| log.keep(self::line(&i.to_string()), 0)),
-            3 => log.end_for_test(),
+            3 => log.end(),
             _ => {}
         }
     });
@@ -66,7 +66,7 @@ fn a_writer_outlives_a_repeated_event_before_which_others_are_missing() {
         scope.spawn(move || {
             may_go_on.recv().unwrap();
             of_thread.keep(line("after"), 0);
-            of_thread.end_for_test();
+            of_thread.end();
         });
         log.write(&Default::default(), |line, missing| {
             written.push((line.text.clone(), missing));

@@ -159,6 +159,8 @@ impl Arena {
             let at = self.base.add(part.start as usize).cast();
             rustix::mm::mmap_anonymous(at, len, ProtFlags::empty(), flags)?;
         }
-        self.advise(part)
+        // It is empty, whether the kernel takes the advice or not.
+        let _ = self.advise(part);
+        Ok(())
     }
 }

@@ -4,8 +4,8 @@
 //!   larger:  memory made usable ─► engine ─► Wanted ─► population gives it, part by part ─► have_memory
 //!   smaller: engine moves what stays ─► event: the rest is empty ─► its memory goes back to the kernel
 //! ```
-//! Whoever gives memory touches it, from another thread. So that this ends before the memory is somebody else's, each
-//! resize has a number, which changes first.
+//! Whoever gives memory touches it, from another thread. So that this ends before the memory is given back, each resize has
+//! a number, which changes when the resize is certain.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -51,11 +51,11 @@ impl ShardDisk {
             ));
         }
         let place = engine.check_ram(bytes).map_err(|error| error.to_string())?;
-        // First: nobody may touch what is made usable now.
-        self.resizes.fetch_add(1, Ordering::AcqRel);
+        // Whoever gives memory by now touches none of this, and goes on when there is none.
         memory.make_usable(place.end).map_err(|error| {
             format!("there is no memory for a RAM cache of {}: {error}", rounded(bytes))
         })?;
+        self.resizes.fetch_add(1, Ordering::AcqRel);
         let missing = engine.resize_ram(now, bytes, actions).map_err(|error| error.to_string())?;
         let missing = missing.map(|place| (self.name.clone(), Arc::downgrade(memory), place));
         Ok(Resized { missing, metadata_bytes: metadata_bytes(engine.config()) })

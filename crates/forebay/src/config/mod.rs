@@ -355,6 +355,8 @@ impl DiskOptions {
         let ram_default = if mode.0.caches() { 1 << 30 } else { 0 };
         let write_log = self.write_log();
         let ram_bytes = self.ram.map_or(ram_default, |size| size.0);
+        // A disk whose mode has no cache brings nothing, and keeps the settings for another mode.
+        let shares_ram = |_: &Size| self.ram.is_some() || mode.0.caches();
         DiskSpec {
             in_vain: self.in_vain(write_log.as_ref()),
             write_log,
@@ -364,8 +366,8 @@ impl DiskOptions {
             block_size: self.block_size.map_or(8 << 10, |size| size.0),
             ram_bytes,
             sharing: RamSharing {
-                reservation: self.ram_reservation.map_or(ram_bytes, |size| size.0),
-                limit: self.ram_limit.map_or(ram_bytes, |size| size.0),
+                reservation: self.ram_reservation.filter(shares_ram).map_or(ram_bytes, |it| it.0),
+                limit: self.ram_limit.filter(shares_ram).map_or(ram_bytes, |it| it.0),
                 shares: self.ram_shares.unwrap_or(SHARES),
             },
             flash: self.flash,

@@ -116,7 +116,7 @@ impl DiskSpec {
         let changed = other.settings().into_iter().filter(is_other);
         let is_online = |(key, _): &Setting| match *key {
             "mode" => self.can_have_mode_of(other),
-            "ram" => self.can_have_ram_of(other),
+            "ram" | "ram-reservation" | "ram-limit" | "ram-shares" => self.can_have_ram_of(other),
             key => ONLINE.contains(&key),
         };
         let (online, at_start) = changed.partition(is_online);

@@ -19,6 +19,7 @@ use forebay_trace::share::{self, Demand, Member};
 use tokio::time::{sleep, timeout};
 
 use super::control::ControlState;
+use super::opening;
 use super::served::ServedDisk;
 use crate::config::DiskSpec;
 use crate::config::values::Name;
@@ -61,13 +62,25 @@ struct Seen {
 }
 
 impl Seen {
+    /// Bytes of whole blocks, as the cache has them.
+    fn whole(&self, bytes: u64) -> u64 {
+        bytes / self.block_size * self.block_size
+    }
+
+    /// Bytes that it brings.
+    fn brings(&self) -> u64 {
+        self.whole(self.spec.ram_bytes)
+    }
+
     fn member<'a>(&self, demand: &'a Demand) -> Member<'a> {
+        let sharing = self.spec.sharing;
+        let room = opening::ram_room().max(self.spec.ram_bytes);
         Member {
-            brings: self.spec.ram_bytes,
+            brings: self.brings(),
             has: self.has,
-            reservation: self.spec.sharing.reservation,
-            limit: self.spec.sharing.limit,
-            shares: self.spec.sharing.shares,
+            reservation: self.whole(sharing.reservation),
+            limit: self.whole(sharing.limit.min(room)),
+            shares: sharing.shares,
             block_size: self.block_size,
             demand,
         }
@@ -80,7 +93,7 @@ impl Sharing {
         let is_there = |name: &Name| disks.iter().any(|it| it.spec.name == *name);
         self.demands.retain(|name, _| is_there(name));
         self.planned.retain(|name, _| is_there(name));
-        let pool = disks.iter().map(|it| it.spec.ram_bytes).fold(0, u64::saturating_add);
+        let pool = disks.iter().map(Seen::brings).fold(0, u64::saturating_add);
         for seen in &disks {
             let demand = self.demands.entry(seen.spec.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
@@ -98,21 +111,18 @@ impl Sharing {
     /// Goes towards what is planned: shrinks first, and grows as far as there is RAM.
     async fn carry_out(&self, state: &Arc<ControlState>, pool: u64, disks: &[Seen]) {
         let wanted = |it: &Seen| {
-            let planned = self.planned.get(&it.spec.name).copied();
+            let planned = self.planned.get(&it.spec.name).copied().unwrap_or(it.spec.ram_bytes);
             let sharing = it.spec.sharing;
-            let wanted = planned.unwrap_or(it.spec.ram_bytes);
-            wanted.clamp(sharing.reservation, sharing.limit) / it.block_size * it.block_size
+            it.whole(planned.clamp(sharing.reservation, sharing.limit))
         };
         let taken = disks.iter().map(|it| it.has).fold(0, u64::saturating_add);
         let mut free = pool.saturating_sub(taken);
-        for seen in disks.iter().filter(|it| wanted(it) < it.has) {
-            resize(state, seen, wanted(seen)).await;
-        }
-        for seen in disks.iter().filter(|it| wanted(it) > it.has) {
-            let more = (wanted(seen) - seen.has).min(free) / seen.block_size * seen.block_size;
-            if more > 0 && resize(state, seen, seen.has + more).await {
-                free -= more;
-            }
+        for seen in disks {
+            let wanted = wanted(seen);
+            // One that shrinks still has what it is to lose. It may keep that, if it is wanted again.
+            let more = seen.whole(wanted.saturating_sub(seen.has).min(free));
+            free -= more;
+            resize(state, seen, wanted.min(seen.has + more)).await;
         }
     }
 }
@@ -125,7 +135,10 @@ async fn seen(state: &Arc<ControlState>) -> Option<Vec<Seen>> {
         .iter()
         .filter_map(|disk| Some((disk.clone(), state.find(&disk.name.0).ok()?)))
         // One that shares no more may have something else than it brought.
-        .filter(|(spec, disk)| spec.shares_ram() || disk.info().ram_bytes != spec.ram_bytes)
+        .filter(|(spec, disk)| {
+            let blocks = |bytes| bytes / disk.info().block_size;
+            spec.shares_ram() || blocks(disk.info().ram_bytes) != blocks(spec.ram_bytes)
+        })
         .collect();
     if sharing.is_empty() {
         return None;
@@ -146,27 +159,22 @@ async fn seen(state: &Arc<ControlState>) -> Option<Vec<Seen>> {
     Some(all)
 }
 
-/// Gives a disk another size; true when it has it.
-async fn resize(state: &Arc<ControlState>, seen: &Seen, bytes: u64) -> bool {
-    // It has been told before, and takes some time.
-    if seen.disk.info().ram_bytes == bytes {
-        return true;
+/// Gives a disk another size, unless it was told before.
+async fn resize(state: &Arc<ControlState>, seen: &Seen, bytes: u64) {
+    if seen.whole(seen.disk.info().ram_bytes) == bytes {
+        return;
     }
-    let name = Some(seen.disk.name());
-    match state.opener.resize_ram(&seen.disk, bytes).await {
+    // On a task of its own: what it waits for is given to it, however late it answers.
+    let (opener, disk) = (state.opener.clone(), seen.disk.clone());
+    let resizing = tokio::spawn(async move { opener.resize_ram(&disk, bytes).await });
+    let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return };
+    let (severity, text) = match resized {
         Ok(()) => {
-            let verb = if bytes < seen.has { "lends RAM to others" } else { "gets RAM of others" };
-            let text = format!(
-                "it {verb}: it has {} now, and brought {}",
-                rounded(bytes),
-                rounded(seen.spec.ram_bytes)
-            );
-            state.report(name, Severity::Info, &text);
-            true
+            let (has, brought) = (rounded(bytes), rounded(seen.spec.ram_bytes));
+            let what = if bytes < seen.has { "lends RAM to others" } else { "gets RAM of others" };
+            (Severity::Info, format!("it {what}: it has {has} now, and brought {brought}"))
         }
-        Err(error) => {
-            state.report(name, Severity::Warning, &format!("it cannot share RAM: {error:#}"));
-            false
-        }
-    }
+        Err(error) => (Severity::Warning, format!("it cannot share RAM: {error:#}")),
+    };
+    state.report(Some(seen.disk.name()), severity, &text);
 }

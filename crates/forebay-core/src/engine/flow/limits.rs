@@ -6,12 +6,15 @@ use crate::ids::Nanos;
 use crate::request::Request;
 
 impl Parts {
-    /// Submits a request, or holds it.
+    /// Submits a request, or holds it. Nothing is held any more that would be refused.
     pub(in crate::engine) fn submit_limited(
         &mut self,
         request: &Request,
         cx: &mut Cx<'_>,
     ) -> Result<(), Busy> {
+        if self.refuses.is_some() {
+            return self.submit(request, cx);
+        }
         if self.requests.is_full() {
             return Err(Busy);
         }

@@ -213,3 +213,23 @@ fn another_rate_of_destaging_counts_at_once() {
     rig.tune(|tuning| tuning.destage_rate_max = None).unwrap();
     assert_eq!(destaged(&mut rig, 5), 32);
 }
+
+#[test]
+fn a_disk_that_ends_holds_nothing_back_whatever_its_limits() {
+    let mut rig = Rig::new(config());
+    rig.tune(|tuning| tuning.limits.iops = Some(1)).unwrap();
+    for tag in 1..=3 {
+        rig.read(tag, tag * 8192, 4096);
+    }
+    assert_eq!(rig.engine.statistics(rig.now).counters.requests_limited, 2);
+    assert_eq!(rig.engine.statistics(rig.now).requests_in_flight, 3);
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.read(4, 0, 4096);
+    assert_eq!(rig.replied(4).1, IoStatus::ShuttingDown, "it does not wait for its turn");
+    rig.settle();
+    for tag in 1..=3 {
+        assert_eq!(rig.replied(tag).1, IoStatus::Ok);
+    }
+    assert!(rig.engine.is_idle());
+}

@@ -30,10 +30,15 @@ pub(super) fn engine(config: Config) -> Result<Engine> {
         rounded(limit)
     );
     check_memory(needed + config.ram_bytes, false)?;
-    let ram_room = arena::available().map_or(0, |available| available.all).min(ROOM_MAX);
-    let engine = Engine::new(Config { ram_room, ..config }).map_err(anyhow::Error::new)?;
+    let engine =
+        Engine::new(Config { ram_room: ram_room(), ..config }).map_err(anyhow::Error::new)?;
     check_memory(size_now(&engine), false)?;
     Ok(engine)
+}
+
+/// Bytes of RAM cache that a disk at work has room for, if it did not begin with more.
+pub(in crate::daemon) fn ram_room() -> u64 {
+    arena::available().map_or(0, |available| available.all).min(ROOM_MAX)
 }
 
 /// Bytes of an engine's memory that are not room for more of it.
