@@ -71,6 +71,9 @@ def metrics_count_what_clients_do_in_both_formats_and_promtool_takes_them(bed):
         h.pwrite(b"x" * 64 * KIB, at)
         h.pread(64 * KIB, at)
     h.flush()
+    # A pool that has not answered in time has no figures yet.
+    answers = 'forebay_pool_up{pool="%s"}' % bed.path("pool")
+    eventually(lambda: value(get(address)[0], answers) == 1, "the pool answers")
     text, kind = get(address)
     assert kind == OPENMETRICS and text.endswith("# EOF\n"), kind
     assert value(text, 'forebay_disk_writes_total{disk="db"}') == 16

@@ -13,7 +13,7 @@
 //!
 //! **Limits:** one call looks at no more than [`Cache::visits_max`] slots, and moves or drops [`MOVED_MAX`] bytes of
 //! blocks, or one block. The tables of slots are made anew once for each change, in one call: they are copied from start
-//! to end.
+//! to end. The list of free slots is gone through once, when the change begins.
 
 use super::flash::fills::WRITES_MAX;
 use super::{Cache, Undestaged, slots};

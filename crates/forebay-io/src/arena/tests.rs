@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use proptest::prelude::*;
 
 use super::Arena;
@@ -251,9 +253,17 @@ fn room_that_is_given_back_while_somebody_populates_it_is_not_touched_after() {
     let arena = Arena::with_room(LEN as usize, 0..LEN, None).unwrap();
     for round in 1..20 {
         arena.make_usable(LEN).unwrap();
+        let populated = AtomicU64::new(0);
+        let is_wanted = || {
+            populated.fetch_add(1, Ordering::Relaxed);
+            true
+        };
         std::thread::scope(|scope| {
-            let populating = scope.spawn(|| arena.populate(0, LEN as usize, || true));
-            std::thread::sleep(std::time::Duration::from_micros(100 * round));
+            let populating = scope.spawn(|| arena.populate(0, LEN as usize, is_wanted));
+            // So many huge pages of 32 are under way.
+            while populated.load(Ordering::Relaxed) < round {
+                std::hint::spin_loop();
+            }
             arena.give_back(4096 * round).unwrap();
             populating.join().unwrap();
         });

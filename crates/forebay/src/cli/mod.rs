@@ -198,8 +198,8 @@ pub struct ServeArgs {
 #[command(after_help = "\
 It opens and serves new disks, and detaches those that are not listed any more. It changes settings that \
 disks take over at work, and lets clients find disks at new addresses. Every other disk goes on. A disk that has clients stays. The \
-rest of the file is in force after a restart; the command names it. SIGHUP does the same. What was changed while \
-Forebay ran counts more than the file: 'forebay config changes' shows it.
+rest of the file is in force after a restart; the command names it. SIGHUP does the same. A change by \
+command counts more than the file: 'forebay config changes' shows it.
 
 It finds the daemon that has a configuration file among the sockets of the user's folder.
 

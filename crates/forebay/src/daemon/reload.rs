@@ -190,12 +190,16 @@ async fn change_settings(
     taken.take_over_online(asked);
     // One that is refused has them when it is opened.
     if let Ok(served) = state.find(&disk.name.0) {
-        if taken.ram_bytes != disk.ram_bytes {
-            state.opener.resize_ram(&served, taken.ram_bytes).await?;
-        }
         served.handle.tune(taken.tuning()).await?;
-        // The rest is in force, whatever comes of the mode.
+        // The rest is in force, whatever comes of the size of RAM and of the mode.
         let mode = std::mem::replace(&mut taken.mode, disk.mode);
+        let ram = std::mem::replace(&mut taken.ram_bytes, disk.ram_bytes);
+        let sharing = std::mem::replace(&mut taken.sharing, disk.sharing);
+        *disk = taken.clone();
+        if ram != disk.ram_bytes {
+            state.opener.resize_ram(&served, ram).await?;
+        }
+        (taken.ram_bytes, taken.sharing) = (ram, sharing);
         *disk = taken.clone();
         taken.mode = mode;
         if settings.iter().any(|(key, _)| *key == "mode") {

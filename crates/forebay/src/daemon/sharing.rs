@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 use super::control::ControlState;
 use super::opening;
 use super::served::ServedDisk;
-use crate::config::DiskSpec;
 use crate::config::values::Name;
+use crate::config::{DaemonSpec, DiskSpec};
 
 /// Between two rounds.
 const EVERY: Duration = Duration::from_secs(10);
@@ -36,9 +36,12 @@ pub(super) async fn follow(state: Arc<ControlState>) {
     let mut sharing = Sharing::default();
     loop {
         sleep(EVERY).await;
-        // A change by command goes first.
-        if let Ok(_one) = state.reloading.try_lock() {
-            sharing.round(&state).await;
+        let spec = state.opener.spec();
+        let Some(disks) = seen(&state, &spec).await else { continue };
+        // A change by command goes first: none waits for a disk that does not answer.
+        let Ok(_one) = state.reloading.try_lock() else { continue };
+        if Arc::ptr_eq(&spec, &state.opener.spec()) {
+            sharing.round(&state, &disks).await;
         }
     }
 }
@@ -57,6 +60,8 @@ struct Seen {
     block_size: u64,
     /// Bytes that its slots take.
     has: u64,
+    /// Bytes that a disk at work has room for.
+    room: u64,
     /// What it read, and how often.
     read: (Snapshot, u64),
 }
@@ -74,7 +79,7 @@ impl Seen {
 
     fn member<'a>(&self, demand: &'a Demand) -> Member<'a> {
         let sharing = self.spec.sharing;
-        let room = opening::ram_room().max(self.spec.ram_bytes);
+        let room = self.room.max(self.spec.ram_bytes);
         Member {
             brings: self.brings(),
             has: self.has,
@@ -88,13 +93,12 @@ impl Seen {
 }
 
 impl Sharing {
-    async fn round(&mut self, state: &Arc<ControlState>) {
-        let Some(disks) = seen(state).await else { return };
+    async fn round(&mut self, state: &Arc<ControlState>, disks: &[Seen]) {
         let is_there = |name: &Name| disks.iter().any(|it| it.spec.name == *name);
         self.demands.retain(|name, _| is_there(name));
         self.planned.retain(|name, _| is_there(name));
         let pool = disks.iter().map(Seen::brings).fold(0, u64::saturating_add);
-        for seen in &disks {
+        for seen in disks {
             let demand = self.demands.entry(seen.spec.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
             demand.look(seen.read.clone(), sizes.into_iter(), KEEP);
@@ -105,7 +109,7 @@ impl Sharing {
             let names = disks.iter().map(|it| it.spec.name.clone());
             self.planned = names.zip(planned).collect();
         }
-        self.carry_out(state, pool, &disks).await;
+        self.carry_out(state, pool, disks).await;
     }
 
     /// Goes towards what is planned: shrinks first, and grows as far as there is RAM.
@@ -128,8 +132,7 @@ impl Sharing {
 }
 
 /// The disks that share, if each answers.
-async fn seen(state: &Arc<ControlState>) -> Option<Vec<Seen>> {
-    let spec = state.opener.spec();
+async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> Option<Vec<Seen>> {
     let sharing: Vec<_> = spec
         .disks
         .iter()
@@ -144,6 +147,7 @@ async fn seen(state: &Arc<ControlState>) -> Option<Vec<Seen>> {
         return None;
     }
     let mut all = Vec::with_capacity(sharing.len());
+    let room = opening::ram_room();
     for (spec, disk) in sharing {
         let look = |observer: &mut Observer| observer.uses().map(|uses| uses.snapshot());
         let answers = async {
@@ -154,7 +158,7 @@ async fn seen(state: &Arc<ControlState>) -> Option<Vec<Seen>> {
         let block_size = status.engine.block_size;
         let has = status.engine.ram.slots * block_size;
         let read = (snapshot, status.engine.counters.reads);
-        all.push(Seen { spec, disk: disk.clone(), block_size, has, read });
+        all.push(Seen { spec, disk: disk.clone(), block_size, has, room, read });
     }
     Some(all)
 }

@@ -16,12 +16,15 @@ use crate::daemon::figures::Known;
 /// Time that the pools have. One whose flash hangs may be locked.
 const POOLS_MAX: Duration = Duration::from_millis(100);
 
+/// What a pool said last, if it ever did; whether it owes an answer.
+type LastSaid = (Option<PoolUsage>, bool);
+
 /// What outlives a scrape.
 #[derive(Debug)]
 pub(in crate::daemon) struct Memory {
     started: SystemTime,
     /// What each pool said last, and whether it was asked and has not answered yet.
-    pools: Arc<Mutex<BTreeMap<PathBuf, (PoolUsage, bool)>>>,
+    pools: Arc<Mutex<BTreeMap<PathBuf, LastSaid>>>,
 }
 
 impl Default for Memory {
@@ -112,7 +115,7 @@ impl Memory {
         let (path, pool, last) = (path.to_owned(), pool.clone(), self.pools.clone());
         Some(tokio::task::spawn_blocking(move || {
             let usage = report::usage(&pool::lock(&pool));
-            lock(&last).insert(path, (usage, false));
+            lock(&last).insert(path, (Some(usage), false));
         }))
     }
 }

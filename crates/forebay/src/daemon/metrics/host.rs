@@ -1,5 +1,7 @@
 //! What a host has beside its disks: the daemon, its listeners, its flash pools.
 
+use forebay_host::pool::report::SegmentCounts;
+
 use super::family::{Family, Values};
 use super::{Daemon, PoolMetrics};
 use crate::daemon::api::ListenerInfo;
@@ -79,13 +81,13 @@ pub(super) const POOL: &[Family<PoolMetrics>] = &[
         "forebay_pool_failed",
         "pool",
         "1: the tables of the pool cannot be written, and Forebay leases nothing more from it.",
-        One(|it| flag(it.usage.has_failed)),
+        One(|it| it.usage.and_then(|usage| flag(usage.has_failed))),
     ),
     Family::<PoolMetrics>::gauge(
         "forebay_pool_capacity",
         "pool",
         "Size of the pool.",
-        One(|it| some(it.bytes(it.usage.segments.all))),
+        One(|it| it.bytes(|segments| segments.all)),
     )
     .bytes(),
     Family::<PoolMetrics>::gauge(
@@ -95,10 +97,10 @@ pub(super) const POOL: &[Family<PoolMetrics>] = &[
         Each(
             "use",
             &[
-                ("metadata", |it| some(it.bytes(it.usage.segments.metadata))),
-                ("log", |it| some(it.bytes(it.usage.segments.log))),
-                ("cache", |it| some(it.bytes(it.usage.segments.cache))),
-                ("free", |it| some(it.bytes(it.usage.segments.free))),
+                ("metadata", |it| it.bytes(|segments| segments.metadata)),
+                ("log", |it| it.bytes(|segments| segments.log)),
+                ("cache", |it| it.bytes(|segments| segments.cache)),
+                ("free", |it| it.bytes(|segments| segments.free)),
             ],
         ),
     )
@@ -106,8 +108,10 @@ pub(super) const POOL: &[Family<PoolMetrics>] = &[
 ];
 
 impl PoolMetrics {
-    fn bytes(&self, segments: u32) -> u64 {
-        u64::from(segments) * self.usage.segment_size
+    /// Bytes of some of its segments, if it has ever answered.
+    fn bytes(&self, of: impl Fn(&SegmentCounts) -> u32) -> Option<f64> {
+        let usage = self.usage?;
+        some(u64::from(of(&usage.segments)) * usage.segment_size)
     }
 }
 

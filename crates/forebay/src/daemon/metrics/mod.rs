@@ -54,7 +54,8 @@ struct PoolMetrics {
     path: String,
     /// It answered in time.
     is_up: bool,
-    usage: PoolUsage,
+    /// None: it has never answered.
+    usage: Option<PoolUsage>,
 }
 
 /// A disk of the configuration.

@@ -60,7 +60,11 @@ fn scrape() -> Scrape {
             refused: 0,
             handshakes_failed: 0,
         }],
-        pools: vec![PoolMetrics { path: "/nvme/pool".to_owned(), ..PoolMetrics::default() }],
+        pools: vec![PoolMetrics {
+            path: "/nvme/pool".to_owned(),
+            is_up: true,
+            usage: Some(PoolUsage::default()),
+        }],
         disks: vec![configured("db", "served"), configured("old", "refused")],
         served: vec![served("db")],
     }
