@@ -229,7 +229,7 @@ def a_heading_never_skips_a_level_and_each_chart_has_a_description(bed):
             assert browser.run("document.querySelectorAll('main, header, footer').length") == 3
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, alone=True)
 def ab_replays_without_cache_cold_and_warm(bed):
     trace, path, out = write_msr(bed, "t.msr", 4000), bed.path("ab.html"), bed.path("ab.json")
     image, config = bed.image("disk.raw", 4 * MIB, "holes"), bed.path("with.toml")

@@ -127,6 +127,28 @@ def disks_are_added_and_removed_while_another_is_in_use_and_a_restart_knows_it(b
 
 
 @test(forebay_only=True)
+def a_disk_that_came_back_keeps_its_log_at_the_end_of_the_daemon(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"))
+    new = ["add", "b", "file:" + bed.path("b.raw"), "--nbd", "unix:" + bed.path("b.sock"), "--ram", "8MiB",
+           "--mode", "write-back", "--flash", bed.path("pool") + ":64MiB"]
+    # What was noted of its former lives is not noted of this one.
+    for _ in range(2):
+        assert told(bed, served, *new) == {"b": ("added", None)}
+        bed.run([bed.program, "disk", "remove", "b", "--control", served.control])
+    assert told(bed, served, *new) == {"b": ("added", None)}
+    bed.run([bed.program, "disk", "pause", "b", "--control", served.control])
+    b = client(bed, "b")
+    for at in range(0, MIB, 4096):
+        b.pwrite(pattern(at, 4096, 9), at)
+    b.shutdown()
+    restart(served)
+    b = client(bed, "b")
+    assert all(bytes(b.pread(4096, at)) == pattern(at, 4096, 9) for at in range(0, MIB, 4096))
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def what_cannot_be_done_or_kept_is_not_asked_for_any_more(bed):
     images(bed, "a")
     served = Served(bed, disk(bed, "a"))

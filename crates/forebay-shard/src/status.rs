@@ -3,6 +3,7 @@
 use forebay_core::ids::Sequence;
 use forebay_core::stats::{LatenciesInSteps, Statistics};
 use forebay_core::status::IoStatus;
+use forebay_frontends::client::DiskId;
 use serde::{Deserialize, Serialize};
 
 /// How primary storage of a disk is.
@@ -64,6 +65,8 @@ pub struct Dropped {
 /// How a disk ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drained {
+    /// Which of its shard's, of all that have had its name.
+    pub id: DiskId,
     /// Its name.
     pub name: String,
     /// How the last flush of primary storage ended.

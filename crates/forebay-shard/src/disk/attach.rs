@@ -3,7 +3,7 @@
 use forebay_backends::TokenRange;
 use forebay_core::action::Actions;
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::Port;
+use forebay_frontends::client::{DiskId, Port};
 use forebay_host::events::EventSender;
 use forebay_io::reactor::Reactor;
 
@@ -96,6 +96,7 @@ impl ShardDisk {
         let journal = journal.map(|share| Journal::new(share, journal_handle));
         memory.own();
         Ok(ShardDisk {
+            id: DiskId(number),
             name,
             port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH), access },
             storage: Storage {

@@ -209,6 +209,7 @@ impl ShardDisk {
                     dirty_bytes: log.dirty_bytes,
                 });
                 Some(Drained {
+                    id: self.id,
                     name: self.name.to_string(),
                     status,
                     unflushed_bytes: statistics.unflushed_bytes,

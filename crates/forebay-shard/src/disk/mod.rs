@@ -28,7 +28,7 @@ use forebay_core::action::Actions;
 use forebay_core::config::{Mode, Tuning};
 use forebay_core::engine::{ConfigError, Growth};
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::Port;
+use forebay_frontends::client::{DiskId, Port};
 use forebay_host::events::{EventKind, EventSender};
 use forebay_host::fence::UnreportedLoss;
 use forebay_io::clock;
@@ -58,6 +58,7 @@ pub use log::LogShare;
 
 /// See the module.
 pub(crate) struct ShardDisk {
+    id: DiskId,
     name: Arc<str>,
     /// What its clients use: engine, memory, and what the engine appends to.
     pub(crate) port: Port,

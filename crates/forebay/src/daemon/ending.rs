@@ -91,6 +91,7 @@ pub(super) fn in_order(dirty: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use forebay_core::status::IoStatus;
+    use forebay_frontends::client::DiskId;
 
     use super::*;
 
@@ -105,6 +106,7 @@ mod tests {
 
     fn disk(log: Option<LogEnd>) -> Drained {
         Drained {
+            id: DiskId(0),
             name: "db".to_owned(),
             status: IoStatus::Ok,
             unflushed_bytes: 8192,

@@ -80,6 +80,7 @@ use flash::{Flash, FlashGuard};
 use frontends::Frontends;
 use inherited::Inherited;
 use opener::Opener;
+use served::ServedDisk;
 use unix::UnixSocket;
 use watch::Watch;
 
@@ -267,7 +268,7 @@ impl Daemon {
         for (shard, answer) in draining.into_iter().enumerate() {
             match answer {
                 Ok(answer) => match timeout_at(limit, answer).await {
-                    Ok(Ok(disks)) => ended.extend(disks),
+                    Ok(Ok(disks)) => ended.extend(disks.into_iter().map(|disk| (shard, disk))),
                     Ok(Err(_)) => trouble.push(format!("shard {shard} ended early")),
                     Err(_) => trouble.push(self.late(shard)),
                 },
@@ -275,7 +276,7 @@ impl Daemon {
             }
         }
         let mut dirty = Vec::new();
-        for disk in &ended {
+        for (_, disk) in &ended {
             match ending::left(disk) {
                 Left::OnPrimaryStorage => {}
                 Left::InLog(_) => dirty.push(disk.name.clone()),
@@ -328,11 +329,13 @@ impl Daemon {
 
     /// Notes in the pools how each disk was left; what went wrong. Flash that hangs, be it as another disk is opened, holds
     /// up nothing for longer than that may take.
-    async fn leave_places(&self, ended: Vec<Drained>) -> Vec<String> {
+    async fn leave_places(&self, ended: Vec<(usize, Drained)>) -> Vec<String> {
         let limit = Instant::now() + LEAVE_TIME_MAX;
         let disks = self.control.disks();
-        let leaving = ended.into_iter().filter_map(|disk| {
-            let served = disks.iter().find(|served| served.name() == disk.name)?.clone();
+        let leaving = ended.into_iter().filter_map(|(shard, disk)| {
+            // Not by its name: one that was detached before, and came back, had the same.
+            let is_it = |it: &&Arc<ServedDisk>| it.info.shard == shard && it.handle.id() == disk.id;
+            let served = disks.iter().find(is_it)?.clone();
             let name = disk.name.clone();
             Some((name, tokio::task::spawn_blocking(move || served.leave(&disk))))
         });
