@@ -58,21 +58,32 @@ class Recorder:
             if error.value == 0:
                 self.acknowledged[block] = version
                 self.sent[block] = [v for v in self.sent[block] if v > version]
+            else:
+                self.failed(error.value)
             return 1
 
         h.aio_pwrite(data, block * 4096, done)
 
+    def failed(self, error):
+        """A request failed: the server is going."""
+
     def check(self, read):
         """`read(offset, length)` returns what is there now."""
         for block in sorted(set(self.acknowledged) | set(self.sent)):
-            allowed = set(self.sent.get(block, [])) | {self.acknowledged.get(block, 0)}
-            data = read(block * 4096, 4096)
-            for at in range(0, 4096, 512):
-                sector = data[at:at + 512]
-                version = int.from_bytes(sector[8:16], "little")
-                assert version in allowed, "block %d sector %d holds version %d, allowed %s" % (
-                    block, at // 512, version, sorted(allowed))
-                assert sector == pattern(block * 4096 + at, 512, version), "torn sector"
+            self.check_block(block, read(block * 4096, 4096))
+
+    def check_block(self, block, data):
+        """A block holds a version that it may hold, sector by sector. The versions that were found."""
+        allowed = set(self.sent.get(block, [])) | {self.acknowledged.get(block, 0)}
+        found = set()
+        for at in range(0, 4096, 512):
+            sector = data[at:at + 512]
+            version = int.from_bytes(sector[8:16], "little")
+            assert version in allowed, "block %d sector %d holds version %d, allowed %s" % (
+                block, at // 512, version, sorted(allowed))
+            assert sector == pattern(block * 4096 + at, 512, version), "torn sector"
+            found.add(version)
+        return found
 
 
 def write_over_kills(bed, disk, times=4):

@@ -198,11 +198,11 @@ def modes_and_addresses_change_by_reload_and_the_rest_waits_for_a_restart(bed):
     eventually(lambda: not os.path.exists(bed.path("a.sock")), "the old socket goes")
     client(bed, "a", socket="other").pread(4096, 0)
     # What waits is told each time, and by SIGHUP as well.
-    served.write(disk(bed, "a", through + 'block-size = "4KiB"\n', socket="other"), reactor="epoll")
+    served.write(disk(bed, "a", through + 'physical-block = "512B"\n', socket="other"), reactor="epoll")
     waiting = {"a": ("at-next-start", None), None: ("at-next-start", None)}
     assert served.reload() == waiting and served.reload("--dry-run") == waiting
     served.server.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "what is said of block-size is in force after a restart (2 times" in served.events(), "SIGHUP tells it")
+    eventually(lambda: "what is said of physical-block is in force after a restart (2 times" in served.events(), "SIGHUP tells it")
     load.stop()
     assert served.server.stop() == 0
 

@@ -69,23 +69,23 @@ def a_setting_that_is_changed_at_work_is_kept_over_a_restart_and_taken_back(bed)
 @test(forebay_only=True)
 def what_a_disk_cannot_take_over_at_work_waits_for_a_restart(bed):
     images(bed, "a")
-    served = Served(bed, disk(bed, "a", 'block-size = "8KiB"\n'))
+    served = Served(bed, disk(bed, "a", 'physical-block = "4KiB"\n'))
     load = Load(client(bed, "a"))
-    block = ["set", "a", "--block-size", "16KiB"]
+    block = ["set", "a", "--physical-block", "512B"]
     assert told(bed, served, *block) == {"a": ("at-next-start", None)}
-    shown = settings(bed, served)["block-size"]
-    assert (shown["value"], shown["requested"], shown["replaces"]) == ("8KiB", "16KiB", "8KiB"), shown
+    shown = settings(bed, served)["physical-block"]
+    assert (shown["value"], shown["requested"], shown["replaces"]) == ("4KiB", "512", "4KiB"), shown
     said = bed.run([bed.program, "disk", "show", "a", "--origin", "--control", served.control])
-    assert "after a restart: 16KiB; the file says 8KiB" in said, said
+    assert "after a restart: 512; the file says 4KiB" in said, said
     # What cannot work changes nothing.
     assert "power of two" in refused(bed, served, "set", "a", "--block-size", "5KiB")
     assert "at least one setting" in refused(bed, served, "set", "a")
     assert "no disk 'x'" in refused(bed, served, "set", "x", "--mode", "monitor")
-    assert settings(bed, served)["block-size"]["requested"] == "16KiB"
+    assert settings(bed, served)["physical-block"]["requested"] == "512"
     load.stop()
     restart(served)
-    shown = settings(bed, served)["block-size"]
-    assert (shown["value"], shown["requested"], shown["origin"]) == ("16KiB", None, "online"), shown
+    shown = settings(bed, served)["physical-block"]
+    assert (shown["value"], shown["requested"], shown["origin"]) == ("512", None, "online"), shown
     assert served.server.stop() == 0
 
 

@@ -13,6 +13,9 @@
 //! [`Port::access`] in the moment of the submission. All clients of a disk are on its shard, so
 //! that nothing comes between. A request that the engine has by then comes before all later ones
 //! that overlap it, as if it had ended before the reservation.
+//!
+//! While a port is held, its clients wait as they do for room in an engine: none gets a buffer, and what has none yet is
+//! not submitted. So the engine comes to owe them nothing, and another one can take its place.
 
 use std::fmt;
 use std::io;
@@ -44,6 +47,8 @@ pub struct Port {
     pub actions: Actions,
     /// What a reservation leaves to clients that have no part in it.
     pub access: Permission,
+    /// Its clients wait.
+    pub is_held: bool,
 }
 
 /// The access that a SCSI reservation leaves to clients of other protocols: that of an
@@ -216,8 +221,7 @@ impl Context<'_> {
     /// # Errors
     /// [`Busy`]: nothing happened; the caller still owns the request and its buffer.
     pub fn submit_unchecked(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
-        let port = self.disks.port(disk);
-        port.engine.submit(self.now, request, &mut port.actions)
+        self.disks.port(disk).submit(self.now, request)
     }
 
     /// Submits a request of a client that has no part in reservations. I/O that they forbid is
@@ -228,7 +232,7 @@ impl Context<'_> {
     pub fn submit_if_allowed(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
         let port = self.disks.port(disk);
         if port.access.allows(&request.op) {
-            return port.engine.submit(self.now, request, &mut port.actions);
+            return port.submit(self.now, request);
         }
         if let Some(buffer) = request.op.buffer() {
             port.engine.release(self.now, buffer, &mut port.actions);
@@ -247,11 +251,27 @@ impl Context<'_> {
 
     /// Memory for a write of `range`, if there is any now.
     pub fn write_buffer(&mut self, disk: DiskId, range: ByteRange) -> Option<Buffer> {
-        self.disks.port(disk).engine.write_buffer(range)
+        let port = self.disks.port(disk);
+        if port.is_held { None } else { port.engine.write_buffer(range) }
+    }
+
+    /// Memory for a compare-and-write of `range`, if there is any now.
+    pub fn compare_buffer(&mut self, disk: DiskId, range: ByteRange) -> Option<Buffer> {
+        let port = self.disks.port(disk);
+        if port.is_held { None } else { port.engine.compare_buffer(range) }
     }
 }
 
 impl Port {
+    /// Submits a request, unless it has to wait.
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
+        if self.is_held && request.op.buffer().is_none() {
+            return Err(Busy);
+        }
+        self.engine.submit(now, request, &mut self.actions)
+    }
+
     /// A piece of the disk's memory, as the reactor knows it.
     pub fn region(&self, span: Span) -> Region {
         Region { arena: self.arena, offset: span.offset, len: span.len }

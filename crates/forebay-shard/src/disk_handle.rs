@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use forebay_core::action::Voided;
 use forebay_core::config::{Mode, Tuning};
 use forebay_core::engine::Growth;
 use forebay_core::geometry::ByteRange;
 use forebay_core::observer::Observer;
 use forebay_core::stats::Latency;
 use forebay_frontends::client::{DiskId, Newcomer};
-use forebay_host::pool::owner::Leased;
 use forebay_host::population::Wanted;
 use forebay_io::arena::Arena;
 use forebay_io::mailbox::{SendError, Sender};
@@ -25,6 +23,8 @@ use crate::{DiskFigures, DiskStatus, Drained, Dropped, EndedHold, Gone};
 pub const HAND_OVER_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk's growth waits for requests at its old end.
 const GROW_MAX: Duration = Duration::from_secs(10);
+/// Time that clients are held for a disk to owe them nothing.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 /// Destaging is held so long after each look whether primary storage stands still.
 const HOLD_MIN: Duration = Duration::from_secs(1);
 /// How often both look.
@@ -43,7 +43,7 @@ pub struct Resized {
 #[derive(Clone, Debug)]
 pub struct DiskHandle {
     pub(super) sender: Sender<Command>,
-    pub(super) number: u32,
+    pub(super) id: DiskId,
     pub(super) size: Arc<AtomicU64>,
     pub(super) is_open: Arc<AtomicBool>,
     /// How often the RAM cache got another size: who was to give memory before gives no more.
@@ -53,7 +53,7 @@ pub struct DiskHandle {
 impl DiskHandle {
     /// The disk, for clients on its shard.
     pub fn id(&self) -> DiskId {
-        DiskId(self.number)
+        self.id
     }
 
     /// Hands a client over to the disk's shard as soon as its mailbox has room; `guard` is dropped when it is gone.
@@ -111,26 +111,6 @@ impl DiskHandle {
         let resized = resized.map_err(anyhow::Error::msg)?;
         let wanted = |(name, memory, place)| self.wants_memory(name, memory, place);
         Ok(Resized { wanted: resized.missing.map(wanted), metadata_bytes: resized.metadata_bytes })
-    }
-
-    /// The answer to a disk that asked for a segment.
-    pub(crate) fn leased(&self, leased: Leased) {
-        self.tell(move |on| on.disk.leased(on.now, leased));
-    }
-
-    /// The answer to a disk whose ring must not be believed.
-    pub(crate) fn voided(&self, voided: Voided) {
-        self.tell(move |on| on.disk.voided(on.now, voided));
-    }
-
-    /// The answer to a disk whose destage journal cannot be written.
-    pub(crate) fn journal_revoked(&self, known: bool) {
-        self.tell(move |on| on.disk.journal_revoked(on.now, known));
-    }
-
-    /// The answer to a disk whose flash is dead.
-    pub(crate) fn revoked(&self, known: bool) {
-        self.tell(move |on| on.disk.revoked(on.now, known));
     }
 
     /// Something that the disk's clients have waited for has happened.
@@ -253,6 +233,31 @@ impl DiskHandle {
     /// The shard has ended.
     pub async fn drop_cache(&self) -> Result<Dropped, Gone> {
         self.answered(|on, answer| on.disk.drop_cache(on.now, answer)).await
+    }
+
+    /// Ends the disk beneath its clients, who wait for one that takes its place ([`ShardSender::replace`]). Before that
+    /// waits until it owes them nothing, ten seconds at most. `leaves_pool`: it is to leave its pool, which takes a disk
+    /// whose log is empty, in a mode without one.
+    ///
+    /// # Errors
+    /// A client did not get its answers or did not send what it began; the log is not empty; the disk is ending, or is
+    /// being opened again already; the shard has ended. Its clients go on then.
+    pub async fn end_beneath(&self, leaves_pool: bool) -> anyhow::Result<Drained> {
+        let give_up = tokio::time::Instant::now() + HOLD_MAX;
+        while !self
+            .ask(|on| on.disk.hold_clients(on.now, on.all_clients.is_flushed()))
+            .await?
+            .map_err(anyhow::Error::msg)?
+        {
+            if tokio::time::Instant::now() > give_up {
+                self.ask(|on| on.disk.let_clients_go_on()).await?;
+                anyhow::bail!("requests of its clients did not finish; try again");
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let ended =
+            self.answered(move |on, answer| on.disk.end_beneath(on.now, leaves_pool, answer));
+        ended.await?.map_err(anyhow::Error::msg)
     }
 
     /// Destages everything and ends the disk; returns when it has ended.

@@ -97,6 +97,16 @@ impl ShardSender {
         self.0.send(add).map_err(|_| Gone)?;
         receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
+
+    /// Hands a disk over that takes the place of one that has ended beneath its clients: they go on.
+    ///
+    /// # Errors
+    /// What the kernel or the backend said; the clients wait on.
+    pub async fn replace(&self, ended: &DiskHandle, disk: NewDisk) -> anyhow::Result<()> {
+        let (answer, receiver) = oneshot::channel();
+        self.0.send(Command::Replace(ended.clone(), Box::new(disk), answer)).map_err(|_| Gone)?;
+        receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+    }
 }
 
 impl Drop for ShardHandle {

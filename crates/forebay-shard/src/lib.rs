@@ -15,7 +15,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `handle.rs`, `disk_handle.rs` | the public door: a shard, and a disk on it |
-//! | `mailbox.rs` | what a shard is asked |
+//! | `mailbox.rs`, `return_path.rs` | what a shard is asked; what a disk on it has asked for |
 //! | `run.rs`, `thread.rs` | the loop, and its thread |
 //! | `roster.rs` | the disks, and which of them a turn asks |
 //! | `disk/` | one disk: its engine, what that does I/O on, how it ends |
@@ -48,6 +48,7 @@ pub mod event;
 mod handle;
 mod mailbox;
 mod new_disk;
+mod return_path;
 mod roster;
 mod run;
 mod status;

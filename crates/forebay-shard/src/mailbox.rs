@@ -21,12 +21,16 @@ use super::{DiskHandle, Drained, NewDisk};
 pub(crate) enum Command {
     /// Take a disk.
     Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<DiskHandle, String>>),
+    /// Take a disk in the place of one that has ended beneath its clients.
+    Replace(DiskHandle, Box<NewDisk>, oneshot::Sender<Result<(), String>>),
     /// Take a client; the second is dropped when it is gone.
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Something that clients of a disk may have waited for has happened.
     Wake(DiskId),
     /// Do this with a disk.
     Disk(DiskId, Operation),
+    /// Do this with the disk of this number, which has asked for it.
+    Asked(u32, Operation),
     /// Say that it has come round to its mailbox.
     Turn(oneshot::Sender<()>),
     /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
@@ -42,7 +46,6 @@ pub(crate) type Operation = Box<dyn FnOnce(&mut Visit<'_>) + Send>;
 pub(crate) struct Visit<'a> {
     pub(crate) now: Nanos,
     pub(crate) disk: &'a mut ShardDisk,
-    pub(super) id: DiskId,
     /// Of the whole shard.
     pub(super) all_clients: &'a Clients,
 }
@@ -50,12 +53,12 @@ pub(crate) struct Visit<'a> {
 impl Visit<'_> {
     /// How many clients use the disk.
     pub(crate) fn clients(&self) -> usize {
-        self.all_clients.count_of(self.id)
+        self.all_clients.count_of(self.disk.id())
     }
 
     /// How many of those wait for room in its tables.
     pub(crate) fn clients_waiting(&self) -> usize {
-        self.all_clients.waiting_of(self.id)
+        self.all_clients.waiting_of(self.disk.id())
     }
 }
 
@@ -63,9 +66,11 @@ impl std::fmt::Debug for Command {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Command::Add(..) => "Add",
+            Command::Replace(..) => "Replace",
             Command::Connect(..) => "Connect",
             Command::Wake(..) => "Wake",
             Command::Disk(..) => "Disk",
+            Command::Asked(..) => "Asked",
             Command::Turn(..) => "Turn",
             Command::Drain(..) => "Drain",
             Command::Stop => "Stop",

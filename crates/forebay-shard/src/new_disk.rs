@@ -36,6 +36,8 @@ pub struct NewDisk {
     pub unreported_loss: UnreportedLoss,
     /// The mode that it is to be in; the engine may begin in another one.
     pub mode: Mode,
+    /// Its destaging is paused.
+    pub is_paused: bool,
     /// What stored reservations leave to clients that have no part in them.
     pub access: Permission,
 }

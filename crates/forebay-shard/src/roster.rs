@@ -7,6 +7,9 @@
 //! ```
 //! A shard may have hundreds of disks, of which hardly any has work. A turn costs what the disks cost that are awake.
 //!
+//! Clients know a disk by its id. A disk that takes the place of another has its id, and a number of its own: what completes
+//! late for the one before finds nobody.
+//!
 //! **Invariant:** a disk changes only while it is awake, so its deadline is known while it sleeps. Whoever borrows a
 //! disk to change it wakes it.
 
@@ -18,8 +21,10 @@ use crate::disk::ShardDisk;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Roster {
-    /// By number. A number is never used twice.
-    disks: Vec<ShardDisk>,
+    /// By number. A number is never used twice; `None`: another disk has taken its place.
+    disks: Vec<Option<ShardDisk>>,
+    /// The numbers of the disks, by their ids.
+    numbers: Vec<usize>,
     is_awake: Vec<bool>,
     /// When each disk that sleeps wants a turn at the latest.
     deadlines: Vec<Nanos>,
@@ -29,51 +34,74 @@ pub(crate) struct Roster {
 
 impl Disks for Roster {
     fn port(&mut self, disk: DiskId) -> &mut Port {
-        &mut self.disk(disk.0 as usize).port
+        &mut self.disk(self.numbers[disk.0 as usize]).port
     }
 }
 
 impl Roster {
-    /// A disk comes, awake.
-    pub(crate) fn add(&mut self, disk: ShardDisk) {
-        self.disks.push(disk);
-        self.is_awake.push(false);
-        self.deadlines.push(Nanos::NEVER);
-        self.wake(self.disks.len() - 1);
+    /// The number and the id that the next disk has, unless it takes the place of another.
+    pub(crate) fn next(&self) -> (u32, DiskId) {
+        (self.disks.len() as u32, DiskId(self.numbers.len() as u32))
     }
 
-    /// How many disks there are, be they done or not.
-    pub(crate) fn len(&self) -> usize {
-        self.disks.len()
+    /// A disk comes, awake, with the next number; with the id of another one it takes its place.
+    pub(crate) fn add(&mut self, disk: ShardDisk) {
+        let (id, number) = (disk.id().0 as usize, self.disks.len());
+        match self.numbers.get_mut(id) {
+            Some(known) => {
+                let before = std::mem::replace(known, number);
+                self.disks[before] = None;
+                self.is_awake[before] = false;
+                self.deadlines[before] = Nanos::NEVER;
+                self.awake.retain(|it| *it != before);
+            }
+            None => self.numbers.push(number),
+        }
+        self.disks.push(Some(disk));
+        self.is_awake.push(false);
+        self.deadlines.push(Nanos::NEVER);
+        self.wake(number);
+    }
+
+    /// The numbers of all disks, be they done or not.
+    pub(crate) fn numbers(&self) -> &[usize] {
+        &self.numbers
+    }
+
+    /// The number of a disk that clients know.
+    pub(crate) fn number_of(&self, id: DiskId) -> Option<usize> {
+        self.numbers.get(id.0 as usize).copied()
     }
 
     /// All of them, to look at.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ShardDisk> {
-        self.disks.iter()
+        self.disks.iter().flatten()
     }
 
     /// A disk, to look at.
     pub(crate) fn look(&self, number: usize) -> Option<&ShardDisk> {
-        self.disks.get(number)
+        self.disks.get(number)?.as_ref()
     }
 
     /// A disk that there is, to change it: it is awake from now on.
     pub(crate) fn disk(&mut self, number: usize) -> &mut ShardDisk {
-        self.wake(number);
-        &mut self.disks[number]
+        self.find(number).expect("it is there")
     }
 
     /// The same of one that there may not be.
     pub(crate) fn find(&mut self, number: usize) -> Option<&mut ShardDisk> {
-        (number < self.disks.len()).then(|| self.disk(number))
+        let Roster { disks, is_awake, awake, .. } = self;
+        let disk = disks.get_mut(number)?.as_mut()?;
+        if !is_awake[number] {
+            is_awake[number] = true;
+            awake.push(number);
+        }
+        Some(disk)
     }
 
     /// Wakes a disk.
     fn wake(&mut self, number: usize) {
-        if !self.is_awake[number] {
-            self.is_awake[number] = true;
-            self.awake.push(number);
-        }
+        let _ = self.find(number);
     }
 
     /// Wakes all: another thread may have news for any.
@@ -102,22 +130,22 @@ impl Roster {
 
     /// Those that are awake, to look at.
     pub(crate) fn iter_awake(&self) -> impl Iterator<Item = &ShardDisk> {
-        self.awake.iter().map(|&number| &self.disks[number])
+        self.awake.iter().filter_map(|&number| self.look(number))
     }
 
     /// Does something with each that is awake, but for the first so many to wake.
     pub(crate) fn each_awake(&mut self, but_first: usize, mut does: impl FnMut(&mut ShardDisk)) {
         for &number in &self.awake[but_first..] {
-            does(&mut self.disks[number]);
+            self.disks[number].iter_mut().for_each(&mut does);
         }
     }
 
     /// A turn is over. A disk that is about to end takes part in the next one as well: its clients leave without a
     /// word to it.
     pub(crate) fn sleep(&mut self) {
-        let Roster { disks, is_awake, deadlines, awake } = self;
+        let Roster { disks, is_awake, deadlines, awake, .. } = self;
         awake.retain(|&number| {
-            let disk = &disks[number];
+            let Some(disk) = &disks[number] else { return false };
             deadlines[number] = deadline_of(disk);
             is_awake[number] = disk.is_about_to_end();
             is_awake[number]
@@ -129,7 +157,8 @@ impl Roster {
 
     /// Panics when a disk that sleeps wants a turn at another time than is known.
     fn check_invariants(&self) {
-        for (number, disk) in self.disks.iter().enumerate().filter(|&(n, _)| !self.is_awake[n]) {
+        let asleep = self.disks.iter().enumerate().filter(|&(number, _)| !self.is_awake[number]);
+        for (number, disk) in asleep.filter_map(|(number, disk)| Some((number, disk.as_ref()?))) {
             assert_eq!(deadline_of(disk), self.deadlines[number], "disk {number} changed");
         }
     }

@@ -7,7 +7,7 @@
 //! the destager goes on. The shard does not wait then.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::ids::Nanos;
@@ -22,12 +22,15 @@ use super::client::Clients;
 use super::disk::ShardDisk;
 use super::disk::carry_out::Execution;
 use super::mailbox::{Command, Visit};
+use super::return_path::ReturnPath;
 use super::roster::Roster;
 use super::token::Class;
-use super::{DiskHandle, Drained, token};
+use super::{DiskHandle, Drained, NewDisk, token};
 
 /// Rounds of a turn at most.
 const ROUNDS_MAX: u32 = 16;
+
+const SHARD_ENDS: &str = "the shard is ending";
 
 /// A reactor and the disks that live on it.
 pub(crate) struct Shard {
@@ -120,8 +123,10 @@ impl Shard {
         self.clients.tick(&mut context!(self, now));
         for at in 0..self.disks.awake() {
             let number = self.disks.awake_at(at);
-            if self.disks.disk(number).gives_clients_up(now) {
-                self.clients.give_up(&mut context!(self, now), DiskId(number as u32));
+            let disk = self.disks.disk(number);
+            if disk.gives_clients_up(now) {
+                let id = disk.id();
+                self.clients.give_up(&mut context!(self, now), id);
             }
         }
         for _ in 0..ROUNDS_MAX {
@@ -163,8 +168,8 @@ impl Shard {
             return;
         }
         // Only who ends asks for it: there may be thousands of clients.
-        let clients = match disk.is_ending() {
-            true => self.clients.count_of(DiskId(number as u32)),
+        let clients = match disk.is_ending() && !disk.ends_beneath() {
+            true => self.clients.count_of(disk.id()),
             false => 0,
         };
         if disk.end_turn(now, &mut self.reactor, clients) {
@@ -182,8 +187,8 @@ impl Shard {
 
     /// Takes a client over, unless what it needs ends.
     fn connect(&mut self, now: Nanos, mut new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
-        let is_served =
-            |id: DiskId| self.disks.look(id.0 as usize).is_some_and(ShardDisk::takes_clients);
+        let disk = |id| self.disks.look(self.disks.number_of(id)?);
+        let is_served = |id: DiskId| disk(id).is_some_and(ShardDisk::takes_clients);
         if !new.meet(&is_served) {
             return;
         }
@@ -201,52 +206,73 @@ impl Shard {
 
     /// Ends a disk, and its clients.
     fn drain(&mut self, now: Nanos, number: usize) {
-        if !self.disks.disk(number).is_ending() {
-            self.clients.close(&mut context!(self, now), DiskId(number as u32));
+        let disk = self.disks.disk(number);
+        let (id, has_told) = (disk.id(), disk.is_ending() && !disk.ends_beneath());
+        if !has_told {
+            self.clients.close(&mut context!(self, now), id);
         }
         self.disks.disk(number).drain(now);
+    }
+
+    /// Attaches a disk; with the handle of another one it takes its place.
+    fn attach(&mut self, now: Nanos, new: NewDisk, handle: &DiskHandle) -> Result<(), String> {
+        let number = self.disks.next().0;
+        let path = ReturnPath { sender: handle.sender.clone(), number };
+        let (events, reactor) = (self.events.clone(), &mut self.reactor);
+        let attached = ShardDisk::attach(new, now, reactor, events, (handle, path));
+        self.disks.add(attached.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// A disk takes the place of one that has ended beneath its clients.
+    fn replace(&mut self, now: Nanos, handle: &DiskHandle, mut new: NewDisk) -> Result<(), String> {
+        let before = self.disks.number_of(handle.id).and_then(|number| self.disks.look(number));
+        let before = before.ok_or("there is no such disk")?;
+        before.hand_down(&mut new)?;
+        let size = new.engine.config().backend.size;
+        self.attach(now, new, handle)?;
+        handle.size.store(size, Ordering::Relaxed);
+        handle.resizes.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     fn obey(&mut self, now: Nanos, command: Command) -> Next {
         match command {
             Command::Add(_, _, answer) if self.draining.is_some() => {
-                let _ = answer.send(Err("the shard is ending".to_owned()));
+                let _ = answer.send(Err(SHARD_ENDS.to_owned()));
+            }
+            Command::Replace(_, _, answer) if self.draining.is_some() => {
+                let _ = answer.send(Err(SHARD_ENDS.to_owned()));
             }
             Command::Add(new, sender, answer) => {
-                let number = self.disks.len() as u32;
-                let events = self.events.clone();
                 let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
                 let is_open = Arc::new(AtomicBool::new(true));
-                let resizes = Arc::default();
-                let handle = DiskHandle { sender, number, size, is_open, resizes };
-                let added = match ShardDisk::attach(
-                    *new,
-                    number,
-                    now,
-                    &mut self.reactor,
-                    events,
-                    handle.clone(),
-                ) {
-                    Ok(disk) => {
-                        self.disks.add(disk);
-                        Ok(handle)
-                    }
-                    Err(error) => Err(error.to_string()),
-                };
+                let id = self.disks.next().1;
+                let handle = DiskHandle { sender, id, size, is_open, resizes: Arc::default() };
+                let added = self.attach(now, *new, &handle).map(|()| handle);
                 let _ = answer.send(added);
+            }
+            Command::Replace(handle, new, answer) => {
+                let _ = answer.send(self.replace(now, &handle, *new));
             }
             Command::Connect(client, guard) => self.connect(now, client, guard),
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
             Command::Disk(id, operation) => {
-                if let Some(disk) = self.disks.find(id.0 as usize) {
-                    operation(&mut Visit { now, disk, id, all_clients: &self.clients });
+                let number = self.disks.number_of(id);
+                if let Some(disk) = number.and_then(|number| self.disks.find(number)) {
+                    operation(&mut Visit { now, disk, all_clients: &self.clients });
+                }
+            }
+            Command::Asked(number, operation) => {
+                if let Some(disk) = self.disks.find(number as usize) {
+                    operation(&mut Visit { now, disk, all_clients: &self.clients });
                 }
             }
             Command::Turn(answer) => {
                 let _ = answer.send(());
             }
             Command::Drain(answer) => {
-                for number in 0..self.disks.len() {
+                for number in self.disks.numbers().to_vec() {
                     self.drain(now, number);
                 }
                 self.draining = Some(answer);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use forebay_backends::{Backend, BackendIo, Context, Properties, TokenRange};
 use forebay_core::ids::Nanos;
+use forebay_frontends::client::DiskId;
 use forebay_io::arena::Arena;
 use forebay_io::mailbox;
 use forebay_io::reactor::{Completion, Reactor};
@@ -67,7 +68,7 @@ pub fn hung(size: u64) -> (DiskHandle, impl Sized) {
     let reactor = Reactor::new(8, None).expect("a reactor");
     let (sender, mailbox) = mailbox::channel(MAILBOX_MAX, reactor.waker());
     let (size, is_open) = (Arc::new(AtomicU64::new(size)), Arc::new(AtomicBool::new(true)));
-    let disk = DiskHandle { sender, number: 0, size, is_open, resizes: Arc::default() };
+    let disk = DiskHandle { sender, id: DiskId(0), size, is_open, resizes: Arc::default() };
     (disk, (reactor, mailbox))
 }
 

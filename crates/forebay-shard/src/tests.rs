@@ -4,13 +4,18 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_backends::{Backend, BackendIo, Context, OpenOptions, Properties, TokenRange};
+use forebay_core::action::ReplyData;
 use forebay_core::config::{BackendTraits, Config, Mode};
 use forebay_core::engine::Engine;
-use forebay_core::ids::Nanos;
-use forebay_frontends::client::Permission;
+use forebay_core::geometry::ByteRange;
+use forebay_core::ids::{Nanos, RequestTag};
+use forebay_core::request::{Op, Request};
+use forebay_core::status::IoStatus;
+use forebay_frontends::client::{self, Answer, Client, DiskId, Newcomer, Permission, Tokens};
 use forebay_host::events::EventLog;
 use forebay_host::fence::UnreportedLoss;
 use forebay_io::arena::Arena;
@@ -80,6 +85,7 @@ fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
         last_write: None,
         unreported_loss: UnreportedLoss::default(),
         mode,
+        is_paused: false,
         access: Permission::All,
     };
     (disk, peer)
@@ -196,4 +202,128 @@ async fn a_size_that_cannot_be_had_keeps_no_memory_from_coming_that_is_on_its_wa
     (wanted.tell)(place.end);
     assert_eq!(disk.stats().await.unwrap().engine.ram.slots_ready, 128);
     assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
+}
+
+/// Waits with a read until the disk takes it, and counts what it was answered.
+struct Reader {
+    disk: [DiskId; 1],
+    id: u32,
+    asks: bool,
+    answers: Arc<AtomicUsize>,
+    is_closed: bool,
+}
+
+struct NewReader(DiskId, Arc<AtomicUsize>);
+
+impl Newcomer for NewReader {
+    fn disks(&self) -> &[DiskId] {
+        std::slice::from_ref(&self.0)
+    }
+
+    fn start(
+        self: Box<Self>,
+        _: &mut client::Context<'_>,
+        id: u32,
+        _: Tokens,
+    ) -> std::io::Result<Box<dyn Client>> {
+        let (disk, answers) = ([self.0], self.1);
+        Ok(Box::new(Reader { disk, id, asks: true, answers, is_closed: false }))
+    }
+}
+
+impl Client for Reader {
+    fn disks(&self) -> &[DiskId] {
+        &self.disk
+    }
+
+    fn on_completion(&mut self, _: &mut client::Context<'_>, _: Completion) {
+        unreachable!("it has no socket")
+    }
+
+    fn on_reply(&mut self, cx: &mut client::Context<'_>, answer: Answer<'_>) {
+        assert_eq!((answer.disk, answer.reply.status), (self.disk[0], IoStatus::Ok));
+        if let ReplyData::Buffer { buffer, .. } = answer.reply.data {
+            cx.release(self.disk[0], buffer);
+        }
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.asks = true;
+    }
+
+    fn flush(&mut self, _: &mut client::Context<'_>) {}
+
+    fn wants_resume(&self) -> bool {
+        self.asks && !self.is_closed
+    }
+
+    fn resume(&mut self, cx: &mut client::Context<'_>) -> bool {
+        let (tag, op) = (RequestTag(u64::from(self.id) << 32), Op::Read { no_admit: false });
+        let request = Request { tag, range: ByteRange::at(4096, 4096), op };
+        self.asks = cx.submit_if_allowed(self.disk[0], request).is_err();
+        !self.asks
+    }
+
+    fn close(&mut self, _: &mut client::Context<'_>) {
+        self.is_closed = true;
+    }
+
+    fn give_up(&mut self, _: &mut client::Context<'_>) {}
+
+    fn next_deadline(&self) -> Nanos {
+        Nanos::NEVER
+    }
+
+    fn tick(&mut self, _: &mut client::Context<'_>) {}
+
+    fn is_done(&self) -> bool {
+        self.is_closed
+    }
+}
+
+#[tokio::test]
+async fn a_disk_takes_the_place_of_another_beneath_its_clients() {
+    for kind in [None, Some(ReactorKind::Epoll)] {
+        let (_log, events) = EventLog::start(None).unwrap();
+        let shard = ShardHandle::start(0, 1, kind, events).unwrap();
+        let (other, _peer) = disk("other", Mode::WriteThrough);
+        let other = shard.sender().add(other).await.unwrap();
+        let (new, _peer) = disk("disk", Mode::WriteThrough);
+        let handle = shard.sender().add(new).await.unwrap();
+        let answers = Arc::new(AtomicUsize::new(0));
+        let more_than = async |count: usize| {
+            while answers.load(Ordering::Relaxed) <= count {
+                handle.stats().await.unwrap();
+            }
+        };
+        handle.connect(Box::new(NewReader(handle.id(), answers.clone())), Box::new(())).unwrap();
+        for round in 0..3 {
+            more_than(answers.load(Ordering::Relaxed) + 10).await;
+            let (new, _peer) = disk("disk", Mode::WriteThrough);
+            let memory = Arc::downgrade(&new.memory);
+            let early = shard.sender().replace(&handle, new).await.unwrap_err().to_string();
+            assert!(early.contains("at work") && memory.strong_count() == 0, "{early}");
+            let ended = handle.end_beneath(false).await.unwrap();
+            assert_eq!((ended.id, ended.is_quiet), (handle.id(), true));
+            let at_the_end = answers.load(Ordering::Relaxed);
+            assert!(other.flush().await.unwrap());
+            assert_eq!(answers.load(Ordering::Relaxed), at_the_end, "its client waits");
+            let again = handle.end_beneath(false).await.unwrap_err().to_string();
+            assert!(again.contains("ending"), "{again}");
+            assert!(handle.detach().await.unwrap_err().to_string().contains("opened again"));
+            // One that cannot be taken leaves the place to the next.
+            let (lacking, _peer) = disk("disk", Mode::WriteBack);
+            assert!(shard.sender().replace(&handle, lacking).await.is_err());
+            let (new, _peer) = disk("disk", Mode::WriteThrough);
+            let memory = Arc::downgrade(&new.memory);
+            shard.sender().replace(&handle, new).await.unwrap();
+            more_than(at_the_end).await;
+            assert_eq!(handle.stats().await.unwrap().connections, 1);
+            if round == 2 {
+                let all = shard.drain().unwrap().await.unwrap();
+                let names: Vec<_> = all.iter().map(|it| (it.id.0, it.name.as_str())).collect();
+                assert_eq!(names, [(0, "other"), (1, "disk")], "each once");
+            } else {
+                assert!(memory.strong_count() > 0);
+            }
+        }
+    }
 }

@@ -88,6 +88,15 @@ impl Uri {
         }
     }
 
+    /// True when its bytes are there while nobody has it open, also within wrappers.
+    pub fn outlives_its_opening(&self) -> bool {
+        match self {
+            Uri::File(_) | Uri::Block(_) | Uri::Nbd(_) => true,
+            Uri::Model { inner, .. } | Uri::Fault { inner, .. } => inner.outlives_its_opening(),
+            Uri::Mem(_) => false,
+        }
+    }
+
     /// The file or device that it leads to, also within wrappers.
     pub fn path(&self) -> Option<&Path> {
         match self {

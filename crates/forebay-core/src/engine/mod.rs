@@ -247,6 +247,11 @@ impl Engine {
         self.parts.is_idle(&self.shared)
     }
 
+    /// True when no client waits for an answer, or has a buffer.
+    pub fn owes_nothing(&self) -> bool {
+        self.parts.requests.taken() == 0 && self.shared.lent == 0
+    }
+
     /// Panics when the engine's structures contradict each other. For tests; slow.
     pub fn check_invariants(&self) {
         self.parts.check_invariants(&self.shared);

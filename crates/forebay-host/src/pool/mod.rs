@@ -195,7 +195,8 @@ impl Pool {
     pub fn check_room(&self, shares: &[Share]) -> Result<()> {
         ensure!(
             fits(&self.tables, shares, true),
-            "the pool on {}, of {}, has no room for its share, and does not grow while it is in use. Give it other flash; or              let all disks be destaged and start the daemon again, which makes a larger pool, with nothing cached",
+            "the pool on {}, of {}, has no room for its share, and does not grow while it is in use. Give it other flash; or \
+             let all disks be destaged and start the daemon again, which makes a larger pool, with nothing cached",
             self.path().display(),
             rounded(bytes(&self.tables))
         );

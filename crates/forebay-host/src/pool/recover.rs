@@ -104,11 +104,13 @@ impl Pool {
         self.tables.log_segments(number) > 0
     }
 
-    /// The disk's session begins: a log that is empty is not read for what it may have held.
+    /// The disk's session begins: a log that is empty is not read for what it may have held. The session before may have
+    /// been one of this pool, whose shard wrote its progress.
     ///
     /// # Errors
     /// The medium's.
     pub fn begin_log(&mut self, number: DiskNumber) -> Result<()> {
+        self.tables.reload_progress(&self.file, number)?;
         match self.has_log(number) {
             true => Ok(()),
             false => self.settle(number),

@@ -33,6 +33,19 @@ impl ShardDisk {
         self.waiting.dropped.push(answer);
     }
 
+    /// Ends beneath its clients, whom it owes nothing; to leave its pool, nothing may be dirty.
+    pub(crate) fn end_beneath(
+        &mut self,
+        now: Nanos,
+        leaves_pool: bool,
+        answer: oneshot::Sender<Result<Drained, String>>,
+    ) {
+        match self.begin_end_beneath(now, leaves_pool) {
+            Ok(()) => self.waiting.detached.push(answer),
+            Err(why) => drop(answer.send(Err(why))),
+        }
+    }
+
     /// Lets everything be destaged and ends then, unless one of `clients` is attached.
     pub(crate) fn detach(
         &mut self,

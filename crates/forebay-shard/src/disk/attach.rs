@@ -3,7 +3,7 @@
 use forebay_backends::TokenRange;
 use forebay_core::action::Actions;
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::{DiskId, Port};
+use forebay_frontends::client::Port;
 use forebay_host::events::EventSender;
 use forebay_io::reactor::Reactor;
 
@@ -17,6 +17,7 @@ use super::registration::Registration;
 use super::ring::Ring;
 use super::storage::Storage;
 use super::{Holds, ShardDisk, Turn};
+use crate::return_path::ReturnPath;
 use crate::token::{Class, token};
 use crate::{DiskHandle, NewDisk};
 
@@ -30,17 +31,19 @@ impl ShardDisk {
     /// The kernel's or the backend's, or what the mode lacks.
     pub(crate) fn attach(
         new: NewDisk,
-        number: u32,
         now: Nanos,
         reactor: &mut Reactor,
         events: EventSender,
-        handle: DiskHandle,
+        (handle, path): (&DiskHandle, ReturnPath),
     ) -> std::io::Result<ShardDisk> {
-        let mode = new.mode;
+        let (mode, is_paused, number) = (new.mode, new.is_paused, path.number);
         let mut registered = Registration::default();
-        let disk = ShardDisk::register(new, number, reactor, &mut registered, events, handle);
+        let disk = ShardDisk::register(new, reactor, &mut registered, events, (handle, path));
         let attached = disk.and_then(|mut disk| {
             disk.set_mode(now, mode).map_err(std::io::Error::other)?;
+            if is_paused {
+                disk.pause(now, true);
+            }
             disk.begin(now, number, reactor)?;
             Ok(disk)
         });
@@ -50,7 +53,7 @@ impl ShardDisk {
                 Ok(disk)
             }
             Err(error) => {
-                registered.undo(reactor);
+                registered.let_go(reactor);
                 Err(error)
             }
         }
@@ -59,12 +62,12 @@ impl ShardDisk {
     /// Registers everything but primary storage.
     fn register(
         new: NewDisk,
-        number: u32,
         reactor: &mut Reactor,
         registered: &mut Registration,
         events: EventSender,
-        handle: DiskHandle,
+        (handle, path): (&DiskHandle, ReturnPath),
     ) -> std::io::Result<ShardDisk> {
+        let number = path.number;
         let NewDisk {
             name,
             mut engine,
@@ -88,17 +91,24 @@ impl ShardDisk {
         if let Some(share) = new.flash {
             let file = registered.file(reactor, share.file)?;
             flash = Some(Device::new(file, share.offset, Class::Flash, number));
-            ring = share.ring.map(|share| Ring::new(share, file, number, handle.clone()));
+            ring = share.ring.map(|share| Ring::new(share, file, number, path.clone()));
         }
-        let journal_handle = handle.clone();
-        let log = new.log.map(|share| Log::new(share, number, handle, reactor, registered));
+        let of_log = path.clone();
+        let log = new.log.map(|share| Log::new(share, number, of_log, reactor, registered));
         let log = log.transpose()?;
-        let journal = journal.map(|share| Journal::new(share, journal_handle));
+        let journal = journal.map(|share| Journal::new(share, path));
         memory.own();
         Ok(ShardDisk {
-            id: DiskId(number),
+            id: handle.id,
             name,
-            port: Port { engine, memory, arena, actions: Actions::with_capacity(BATCH), access },
+            port: Port {
+                engine,
+                memory,
+                arena,
+                actions: Actions::with_capacity(BATCH),
+                access,
+                is_held: false,
+            },
             storage: Storage {
                 backend,
                 said: Vec::with_capacity(BATCH),

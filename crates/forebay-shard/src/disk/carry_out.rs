@@ -6,7 +6,7 @@
 use forebay_core::action::{Actions, Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
 use forebay_core::executor::Executor;
 use forebay_core::ids::{IoId, Nanos, SegmentId};
-use forebay_frontends::client::{Answer, Context, DiskId};
+use forebay_frontends::client::{Answer, Context};
 use forebay_host::events::Severity;
 use forebay_io::reactor::Reactor;
 
@@ -107,8 +107,9 @@ impl Executor for Execution<'_> {
     }
 
     fn reply(&mut self, reply: &Reply, actions: &Actions) {
-        self.disk().turn.has_replied = true;
-        let disk = DiskId(self.number as u32);
+        let disk = self.disk();
+        disk.turn.has_replied = true;
+        let disk = disk.id;
         let answer = Answer { disk, reply, slices: &actions.slices, extents: &actions.extents };
         let mut cx = Context { now: self.now, reactor: self.reactor, disks: self.disks };
         if !self.clients.on_reply(&mut cx, answer) {

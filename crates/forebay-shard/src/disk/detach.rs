@@ -13,6 +13,7 @@ use forebay_core::ids::Nanos;
 use forebay_host::events::Severity;
 
 use super::ShardDisk;
+use super::beneath::OPENED_AGAIN;
 
 /// How far a detach is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,9 @@ impl ShardDisk {
     /// # Errors
     /// One of `clients` is attached, or what is dirty cannot be destaged.
     pub(super) fn begin_detach(&mut self, now: Nanos, clients: usize) -> Result<(), String> {
+        if self.is_held() {
+            return Err(OPENED_AGAIN.to_owned());
+        }
         if self.is_detaching() || self.is_ending() {
             return Ok(());
         }

@@ -60,6 +60,8 @@ pub(super) struct Ending {
     has_waited: bool,
     /// When draining leaves the rest in the log.
     destage_by: Nanos,
+    /// Its clients stay, for the disk that takes its place.
+    pub(super) beneath: bool,
 }
 
 impl Ending {
@@ -69,6 +71,7 @@ impl Ending {
         leave_by: Nanos::NEVER,
         has_waited: false,
         destage_by: Nanos::NEVER,
+        beneath: false,
     };
 
     /// When one of its times is up.
@@ -94,6 +97,11 @@ impl ShardDisk {
 
     /// Begins to end, as its clients are told to; [`ShardDisk::drained`] tells when it has.
     pub(crate) fn drain(&mut self, now: Nanos) {
+        self.ending.beneath = false;
+        self.begin_to_end(now);
+    }
+
+    pub(super) fn begin_to_end(&mut self, now: Nanos) {
         if self.ending.stage == Stage::Serving {
             self.ending.stage = Stage::Draining;
             self.tell_clients();
@@ -111,7 +119,7 @@ impl ShardDisk {
             self.ending.leave_by = now.plus(LEAVE_MAX);
             self.ending.has_waited = true;
         }
-        gives_up
+        gives_up && !self.ending.beneath
     }
 
     /// What is destaged is flushed and noted before a disk ends, and one whose flushes are deferred destages, as long as primary
@@ -172,7 +180,7 @@ impl ShardDisk {
             && self.port.engine.is_ring_closed()
         {
             self.storage.detach(now, reactor);
-            if self.is_detaching() && !self.port.engine.mode().logs() {
+            if self.is_detaching() && !self.ending.beneath && !self.port.engine.mode().logs() {
                 // The administrator is told, and no guest has the disk any more.
                 self.unreported_loss.forget();
             }

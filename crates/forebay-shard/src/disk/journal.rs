@@ -12,7 +12,8 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, Reactor};
 
 use super::device::checksum;
-use crate::{DiskHandle, JournalShare};
+use crate::JournalShare;
+use crate::return_path::ReturnPath;
 
 /// See the module.
 pub(super) struct Journal {
@@ -23,16 +24,16 @@ pub(super) struct Journal {
     /// Keeps others from it.
     _guard: Guard,
     /// Where the answer to a revocation goes.
-    handle: DiskHandle,
+    path: ReturnPath,
     /// Of the pieces under way, taken before each was sent.
     checksums: Vec<(IoId, Vec<u32>)>,
 }
 
 impl Journal {
-    pub(super) fn new(share: JournalShare, handle: DiskHandle) -> Journal {
+    pub(super) fn new(share: JournalShare, path: ReturnPath) -> Journal {
         let JournalShare { backend, revoker, guard } = share;
         let (said, checksums) = (Vec::new(), Vec::new());
-        Journal { backend, said, revoker, _guard: guard, handle, checksums }
+        Journal { backend, said, revoker, _guard: guard, path, checksums }
     }
 
     /// The backend, and what it is called with.
@@ -84,11 +85,11 @@ impl Journal {
     }
 
     /// Has it noted that the journal does not count; false when nothing can. The answer comes with
-    /// [`DiskHandle::journal_revoked`], from a thread that may wait for primary storage's folder.
+    /// [`ReturnPath::journal_revoked`], from a thread that may wait for primary storage's folder.
     pub(super) fn revoke(&self) -> bool {
         let Some(revoker) = self.revoker.clone() else { return false };
-        let handle = self.handle.clone();
-        let revoke = move || handle.journal_revoked(revoker.revoke_journal());
+        let path = self.path.clone();
+        let revoke = move || path.journal_revoked(revoker.revoke_journal());
         std::thread::Builder::new().name("forebay-revoke".to_owned()).spawn(revoke).is_ok()
     }
 }

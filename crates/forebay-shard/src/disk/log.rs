@@ -27,7 +27,7 @@ use forebay_host::pool::staging::Staging;
 
 use super::device::{self, Device};
 use super::registration::Registration;
-use crate::DiskHandle;
+use crate::return_path::ReturnPath;
 use crate::token::{Class, token};
 
 /// A disk's part in a pool, for its log.
@@ -69,7 +69,7 @@ pub(super) struct Log {
     /// Under which lease each segment is held: it is given back under that one.
     leases: BTreeMap<SegmentId, Lease>,
     /// Where answers of the owner go.
-    handle: DiskHandle,
+    path: ReturnPath,
     _staging: Option<Staging>,
     revoker: Option<Arc<Revoker>>,
     progress: ProgressPage,
@@ -92,7 +92,7 @@ impl Log {
     pub(super) fn new(
         share: LogShare,
         on_shard: u32,
-        handle: DiskHandle,
+        path: ReturnPath,
         reactor: &mut Reactor,
         registered: &mut Registration,
     ) -> std::io::Result<Log> {
@@ -109,7 +109,7 @@ impl Log {
             builder: LogBuilder::new(share.disk, share.nonce),
             owner: share.owner,
             leases: share.leases.into_iter().collect(),
-            handle,
+            path,
             _staging: share.staging,
             revoker: share.revoker,
             progress: ProgressPage {
@@ -186,10 +186,10 @@ impl Log {
         (io, status)
     }
 
-    /// Asks for a segment; the answer comes with [`DiskHandle::leased`].
+    /// Asks for a segment; the answer comes with [`ReturnPath::leased`].
     pub(super) fn lease(&self) {
-        let handle = self.handle.clone();
-        self.owner.lease(self.number, Box::new(move |leased| handle.leased(leased)));
+        let path = self.path.clone();
+        self.owner.lease(self.number, Box::new(move |leased| path.leased(leased)));
     }
 
     /// What was asked for came: the segment and its ordinal, for the engine.
@@ -209,11 +209,11 @@ impl Log {
     }
 
     /// Has it noted that no later start may go on with the log; false when nothing can. The answer comes with
-    /// [`DiskHandle::revoked`], from a thread that may wait for primary storage's folder.
+    /// [`ReturnPath::revoked`], from a thread that may wait for primary storage's folder.
     pub(super) fn revoke(&self) -> bool {
         let Some(revoker) = self.revoker.clone() else { return false };
-        let handle = self.handle.clone();
-        let revoke = move || handle.revoked(revoker.revoke());
+        let path = self.path.clone();
+        let revoke = move || path.revoked(revoker.revoke());
         std::thread::Builder::new().name("forebay-revoke".to_owned()).spawn(revoke).is_ok()
     }
 

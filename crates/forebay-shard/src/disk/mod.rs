@@ -18,7 +18,7 @@
 //! | `storage.rs` | has primary storage, and flash: cached data (`device.rs`), write log (`log.rs`), the cache's index (`ring.rs`); and its journal (`journal.rs`) |
 //! | `answers.rs`, `detach.rs` | is asked by an administrator |
 //! | `ram.rs` | gets another size of its RAM cache |
-//! | `ending.rs` | ends |
+//! | `ending.rs`, `beneath.rs` | ends; ends beneath its clients, for another one to take its place |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,6 +42,7 @@ use storage::Storage;
 
 mod answers;
 mod attach;
+mod beneath;
 pub(crate) mod carry_out;
 mod complete;
 mod detach;
@@ -210,9 +211,14 @@ impl ShardDisk {
         Ok(growth)
     }
 
+    /// As clients know it.
+    pub(crate) fn id(&self) -> DiskId {
+        self.id
+    }
+
     /// True when clients may come.
     pub(crate) fn takes_clients(&self) -> bool {
-        !self.is_ending() && !self.is_detaching()
+        self.ends_beneath() || !self.is_ending() && !self.is_detaching()
     }
 
     /// Tells those who let clients in whether they may come.

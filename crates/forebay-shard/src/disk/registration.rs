@@ -39,14 +39,9 @@ impl Registration {
         Ok(file)
     }
 
-    /// Lets go of the memory as soon as nothing under way uses it. The files stay open as long as the reactor: to close one can
-    /// take as long as its file system likes.
-    pub(super) fn let_memory_go(self, reactor: &mut Reactor) {
-        self.arenas.into_iter().for_each(|arena| reactor.remove_arena(arena));
-    }
-
-    /// Lets go of everything: memory and locks are free for another try.
-    pub(super) fn undo(self, reactor: &mut Reactor) {
+    /// Lets go of everything as soon as nothing under way uses it: memory and locks are free for others. The file is that of
+    /// the pool, which has it open as well, so it is not closed here: that could take as long as its file system likes.
+    pub(super) fn let_go(self, reactor: &mut Reactor) {
         self.files.into_iter().for_each(|file| reactor.remove_file(file));
         self.arenas.into_iter().for_each(|arena| reactor.remove_arena(arena));
     }

@@ -12,8 +12,9 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, FileId, Reactor};
 
 use super::device::Device;
+use crate::RingShare;
+use crate::return_path::ReturnPath;
 use crate::token::Class;
-use crate::{DiskHandle, RingShare};
 
 /// See the module.
 pub(super) struct Ring {
@@ -22,15 +23,15 @@ pub(super) struct Ring {
     owner: PoolHandle,
     revoker: Option<Arc<Revoker>>,
     /// Where answers of the owner go.
-    handle: DiskHandle,
+    path: ReturnPath,
 }
 
 impl Ring {
     /// The ring in `file` of disk `on_shard`.
-    pub(super) fn new(share: RingShare, file: FileId, on_shard: u32, handle: DiskHandle) -> Ring {
+    pub(super) fn new(share: RingShare, file: FileId, on_shard: u32, path: ReturnPath) -> Ring {
         let RingShare { offset, number, owner, revoker } = share;
         let device = Device::new(file, offset, Class::Ring, on_shard);
-        Ring { device, number, owner, revoker, handle }
+        Ring { device, number, owner, revoker, path }
     }
 
     /// Puts pages where they are written from.
@@ -54,21 +55,21 @@ impl Ring {
     }
 
     /// Has it noted that the ring must not be believed, in the pool, or beside primary storage when flash is dead, then
-    /// of the log as well; the answer comes with [`DiskHandle::voided`].
+    /// of the log as well; the answer comes with [`ReturnPath::voided`].
     pub(super) fn void(&self) {
-        let (handle, revoker) = (self.handle.clone(), self.revoker.clone());
+        let (path, revoker) = (self.path.clone(), self.revoker.clone());
         let answer = move |is_noted: bool| match revoker {
-            _ if is_noted => handle.voided(Voided::InPool),
-            None => handle.voided(Voided::Nowhere),
+            _ if is_noted => path.voided(Voided::InPool),
+            None => path.voided(Voided::Nowhere),
             Some(revoker) => {
-                let waits = handle.clone();
+                let waits = path.clone();
                 let revoke = move || match revoker.revoke() {
                     true => waits.voided(Voided::WithLog),
                     false => waits.voided(Voided::Nowhere),
                 };
                 let thread = std::thread::Builder::new().name("forebay-revoke".to_owned());
                 if thread.spawn(revoke).is_err() {
-                    handle.voided(Voided::Nowhere);
+                    path.voided(Voided::Nowhere);
                 }
             }
         };

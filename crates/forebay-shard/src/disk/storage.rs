@@ -88,10 +88,10 @@ impl Storage {
         !self.said.is_empty() || !self.ended.is_empty() || has_said
     }
 
-    /// Nothing is started any more: memory is free as soon as nothing under way uses it.
+    /// Nothing is started any more: memory and flash are free as soon as nothing under way uses them.
     pub(super) fn let_go(&mut self, reactor: &mut Reactor) {
         (self.flash, self.ring, self.log) = (None, None, None);
-        std::mem::take(&mut self.registered).let_memory_go(reactor);
+        std::mem::take(&mut self.registered).let_go(reactor);
     }
 
     /// Time has passed.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use forebay_backends::Uri;
+
 use super::iscsi::IscsiSpec;
 use super::settings::Setting;
 use super::values::Name;
@@ -17,6 +19,8 @@ pub enum Difference {
     Removed(Name),
     /// A disk has other settings, which it takes over at work.
     Changed(Name, Vec<Setting>),
+    /// A disk has other settings, and is opened again with them, beneath its clients.
+    OpenedAgain(Name, Vec<Setting>),
     /// Disks are found at other addresses.
     Listeners,
     /// Settings, by their keys, of a disk or of the daemon, that a start alone can change.
@@ -27,9 +31,10 @@ impl Difference {
     /// The disk that it is about.
     pub fn disk(&self) -> Option<&Name> {
         match self {
-            Difference::Added(disk) | Difference::Removed(disk) | Difference::Changed(disk, _) => {
-                Some(disk)
-            }
+            Difference::Added(disk)
+            | Difference::Removed(disk)
+            | Difference::Changed(disk, _)
+            | Difference::OpenedAgain(disk, _) => Some(disk),
             Difference::AtNextStart(disk, _) => disk.as_ref(),
             Difference::Listeners => None,
         }
@@ -41,6 +46,7 @@ impl Difference {
             Difference::Added(_) => "added",
             Difference::Removed(_) => "removed",
             Difference::Changed(..) => "changed",
+            Difference::OpenedAgain(..) => "opened-again",
             Difference::Listeners => "listeners",
             Difference::AtNextStart(..) => "at-next-start",
         }
@@ -54,9 +60,15 @@ impl fmt::Display for Difference {
             Difference::Removed(_) => f.write_str(
                 "it is not listed any more: it is destaged, detached and leaves its pool",
             ),
-            Difference::Changed(_, settings) => {
-                let each = settings.iter().map(|(key, value)| format!("{key} becomes {value}"));
-                f.write_str(&each.collect::<Vec<_>>().join(", "))
+            Difference::Changed(_, settings) => f.write_str(&in_words(settings)),
+            Difference::OpenedAgain(_, settings) => {
+                let drops = settings.iter().any(|(key, _)| DROPS_CACHE.contains(key));
+                let left = if drops { "what is cached is dropped" } else { "RAM begins empty" };
+                let settings = in_words(settings);
+                write!(
+                    f,
+                    "{settings}: the disk is opened again, its clients wait meanwhile, and {left}"
+                )
             }
             Difference::Listeners => f.write_str("clients find disks at other addresses"),
             Difference::AtNextStart(_, keys) => {
@@ -64,6 +76,15 @@ impl fmt::Display for Difference {
             }
         }
     }
+}
+
+/// Settings without which the cache on flash is another one.
+const DROPS_CACHE: [&str; 4] = ["block-size", "flash", "write-log", "grid-offset"];
+
+/// Settings, and what each becomes.
+pub fn in_words(settings: &[Setting]) -> String {
+    let each = settings.iter().map(|(key, value)| format!("{key} becomes {value}"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// What is otherwise in `new`: what comes before what goes, so that there is a disk all the time.
@@ -75,9 +96,16 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
     found.extend(gone.map(|disk| Difference::Removed(disk.name.clone())));
     let is_same_disks = found.is_empty();
     for (before, disk) in new.disks.iter().filter_map(|it| Some((find(old, &it.name)?, it))) {
-        let [online, at_start] = before.changed(disk);
+        let [online, mut opened, mut at_start] = before.changed(disk);
+        let is_named_otherwise = has_identity_in_pool(new, disk) && !is_same_pool(before, disk);
+        if is_named_otherwise || !outlives_its_opening(disk) {
+            at_start.append(&mut opened);
+        }
         if !online.is_empty() {
             found.push(Difference::Changed(disk.name.clone(), online));
+        }
+        if !opened.is_empty() {
+            found.push(Difference::OpenedAgain(disk.name.clone(), opened));
         }
         if !at_start.is_empty() {
             let keys = at_start.into_iter().map(|(key, _)| key).collect();
@@ -163,6 +191,23 @@ fn targets(old: &DaemonSpec, new: &DaemonSpec) -> Vec<IscsiSpec> {
         Some(IscsiSpec { luns, ..before.clone() })
     };
     new.targets.iter().filter_map(taken_over).collect()
+}
+
+/// True when primary storage has its bytes while nobody has it open.
+fn outlives_its_opening(disk: &DiskSpec) -> bool {
+    disk.backend.parse::<Uri>().is_ok_and(|uri| uri.outlives_its_opening())
+}
+
+/// True when a disk is a logical unit that is named after what its pool calls it: initiators would find another unit.
+pub fn has_identity_in_pool(spec: &DaemonSpec, disk: &DiskSpec) -> bool {
+    disk.unit_id.is_none()
+        && spec.targets.iter().any(|it| it.luns.values().any(|unit| *unit == disk.name))
+}
+
+/// True when a disk has its record in the same pool as before, or in none.
+pub fn is_same_pool(before: &DiskSpec, after: &DiskSpec) -> bool {
+    let path = |disk: &DiskSpec| disk.flash.as_ref().map(|flash| flash.path.clone());
+    path(before) == path(after)
 }
 
 fn find<'a>(spec: &'a DaemonSpec, name: &Name) -> Option<&'a DiskSpec> {

@@ -27,6 +27,28 @@ const ONLINE: [&str; 15] = [
     "limit-burst",
 ];
 
+/// The settings that a disk has when it was opened again, beneath its clients, beside those that it could not take over
+/// as they are asked for.
+const OPENED_AGAIN: [&str; 17] = [
+    "mode",
+    "ram",
+    "ram-reservation",
+    "ram-limit",
+    "ram-shares",
+    "block-size",
+    "flash",
+    "write-log",
+    "grid-offset",
+    "metadata-limit",
+    "recorder",
+    "destage-order",
+    "destage-journal",
+    "destage-barrier",
+    "flush-semantics",
+    "max-dirty-age",
+    "accept-data-loss",
+];
+
 /// A setting: its key, and what it is.
 pub type Setting = (&'static str, String);
 
@@ -107,8 +129,9 @@ impl DiskSpec {
         settings
     }
 
-    /// What `other` says otherwise: first what a disk at work takes over, then what only a start does.
-    pub fn changed(&self, other: &DiskSpec) -> [Vec<Setting>; 2] {
+    /// What `other` says otherwise: what a disk at work takes over, what it has when it was opened again, and what only a
+    /// start of the daemon does.
+    pub fn changed(&self, other: &DiskSpec) -> [Vec<Setting>; 3] {
         let before = self.settings();
         let is_other = |(key, value): &Setting| {
             before.iter().any(|(known, before)| known == key && before != value)
@@ -119,8 +142,10 @@ impl DiskSpec {
             "ram" | "ram-reservation" | "ram-limit" | "ram-shares" => self.can_have_ram_of(other),
             key => ONLINE.contains(&key),
         };
-        let (online, at_start) = changed.partition(is_online);
-        [online, at_start]
+        let (online, rest): (Vec<_>, Vec<_>) = changed.partition(is_online);
+        let is_opened = |(key, _): &Setting| OPENED_AGAIN.contains(key);
+        let (opened, at_start) = rest.into_iter().partition(is_opened);
+        [online, opened, at_start]
     }
 
     /// Takes over of `other` what a disk at work does.
@@ -144,6 +169,19 @@ impl DiskSpec {
         if let (Some(log), Some(other)) = (&mut self.write_log, &other.write_log) {
             log.rate_max = other.rate_max;
         }
+    }
+
+    /// Takes over of `other` what a disk has when it was opened again.
+    pub fn take_over_opened_again(&mut self, other: &DiskSpec) {
+        self.take_over_online(other);
+        self.mode = other.mode;
+        (self.ram_bytes, self.sharing) = (other.ram_bytes, other.sharing);
+        self.block_size = other.block_size;
+        self.flash.clone_from(&other.flash);
+        self.write_log.clone_from(&other.write_log);
+        self.grid_offset = other.grid_offset;
+        self.metadata_bytes_max = other.metadata_bytes_max;
+        self.recorder_bytes = other.recorder_bytes;
     }
 
     /// To write to a log, a disk at work must have one.

@@ -209,6 +209,7 @@ pub(super) async fn end(
         Ok(drained) => drained,
         Err(why) => bail!("disk '{name}': {why:#}"),
     };
+    state.note_quiet(&disk, &drained);
     let left = ending::left(&drained);
     let (noting, ended) = (disk.clone(), drained.clone());
     // It looks at primary storage once more, and may wait for it.
@@ -228,6 +229,7 @@ pub(super) async fn end(
             state.note_ended(&disk, None);
             let text = "the disk was detached: primary storage has everything";
             state.report(Some(name), Severity::Info, text);
+            state.close_unused_flash().await;
             return Ok(());
         }
     };

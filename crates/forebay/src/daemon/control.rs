@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
-use forebay_shard::{DiskStatus, Gone};
+use forebay_shard::{DiskStatus, Drained, Gone};
 use tokio::sync::Notify;
 
 use anyhow::{Context, Result};
@@ -243,6 +243,18 @@ impl ControlState {
         self.attach(&disk).await
     }
 
+    /// A disk was opened again, beneath its clients, who find it where they did.
+    pub(super) fn serve_again(&self, disk: Ready) {
+        self.watch.add(&disk.disk);
+        self.frontends.tell_export(&disk);
+        for known in lock(&self.disks).iter_mut().filter(|known| known.name() == disk.name.0) {
+            *known = disk.disk.clone();
+        }
+        for known in lock(&self.ready).iter_mut().filter(|known| known.name == disk.name) {
+            *known = disk.clone();
+        }
+    }
+
     /// Clients find a disk, wherever the configuration says and that is not so yet.
     ///
     /// # Errors
@@ -311,6 +323,29 @@ impl ControlState {
         if self.present().is_empty() {
             self.emptied.notify_one();
         }
+    }
+
+    /// Notes whether something of a disk that has ended may be under way on its flash.
+    pub(super) fn note_quiet(&self, disk: &ServedDisk, drained: &Drained) {
+        if let (Some((path, _)), false) = (disk.in_pool(), drained.is_quiet) {
+            self.opener.flash.note_unquiet(&path);
+        }
+    }
+
+    /// Lets go of the flash that no other disk has than `disks`; nobody opens a disk meanwhile.
+    pub(super) async fn close_flash(&self, disks: Vec<DiskSpec>) {
+        let flash = self.opener.flash.clone();
+        let _ = tokio::task::spawn_blocking(move || flash.close_unused(&disks)).await;
+    }
+
+    /// Lets go of the flash of disks that have ended.
+    pub(super) async fn close_unused_flash(&self) {
+        let _no_other = self.opening.lock().await;
+        let (mut disks, served) = (self.opener.spec().disks.clone(), self.disks());
+        let has_ended =
+            |name: &str| served.iter().any(|it| it.name() == name && it.ended().is_some());
+        disks.retain(|disk| !has_ended(&disk.name.0));
+        self.close_flash(disks).await;
     }
 
     /// A disk that has ended, or was never served, is not part of the configuration any more.

@@ -1,12 +1,13 @@
 //! The flash pools of a daemon: each is opened once, for the shares of all disks on it, and has an owner.
 //!
 //! ```text
-//!   a disk's flash ──open──► Pool, locked ──► PoolOwner, a thread ──end──► joined, let go of
+//!   a disk's flash ──open──► Pool, locked ──► PoolOwner, a thread ──end, or no disk has it──► joined, let go of
 //!                      └─ another process has it: its disks are refused, and opened when it is free
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
@@ -38,6 +39,10 @@ struct Open {
     pool: SharedPool,
     handle: PoolHandle,
     owner: PoolOwner,
+    /// Its owner was told to end.
+    ends: Arc<AtomicBool>,
+    /// Something of a disk that has ended may be under way on it.
+    is_unquiet: bool,
 }
 
 impl Flash {
@@ -101,14 +106,47 @@ impl Flash {
         let pool: SharedPool = Arc::new(Mutex::new(pool));
         let (mut owner, handle) = PoolOwner::start(pool.clone(), self.events.clone())?;
         let (ended, failures, failed) = (owner.ended(), self.failures.clone(), path.to_owned());
+        let ends = Arc::new(AtomicBool::new(false));
+        let was_told = ends.clone();
         self.runtime.spawn(async move {
             ended.await;
-            // Nobody listens any more when the daemon ends.
-            let _ = failures.send(failed);
+            if !was_told.load(Ordering::Acquire) {
+                // Nobody listens any more when the daemon ends.
+                let _ = failures.send(failed);
+            }
         });
-        let open = Open { pool: pool.clone(), handle: handle.clone(), owner };
+        let (pool_of, handle_of) = (pool.clone(), handle.clone());
+        let open = Open { pool: pool_of, handle: handle_of, owner, ends, is_unquiet: false };
         lock(&self.pools).insert(path.to_owned(), open);
         Ok((pool, handle))
+    }
+
+    /// Whether the pool of a disk has room for all of `disks`, as far as that is known before it is opened.
+    pub(super) fn has_room(&self, disk: &DiskSpec, disks: &[DiskSpec]) -> bool {
+        let Some(path) = path(disk) else { return true };
+        let has_room =
+            |open: &SharedPool| pool::lock(open).check_room(&shares(path, disks)).is_ok();
+        self.find(path).is_none_or(|(open, _)| has_room(&open))
+    }
+
+    /// Something of a disk that has ended may be under way on its flash: it stays open.
+    pub(super) fn note_unquiet(&self, path: &Path) {
+        if let Some(open) = lock(&self.pools).get_mut(path) {
+            open.is_unquiet = true;
+        }
+    }
+
+    /// Lets go of the pools that none of `disks` has, so that their flash is free for others; may wait for them. Nobody
+    /// opens one meanwhile.
+    pub(super) fn close_unused(&self, disks: &[DiskSpec]) {
+        let is_unused = |at: &PathBuf, open: &mut Open| {
+            !open.is_unquiet && !disks.iter().filter_map(path).any(|used| used == at)
+        };
+        let unused: Vec<_> = lock(&self.pools).extract_if(.., is_unused).collect();
+        for (_, open) in unused {
+            open.ends.store(true, Ordering::Release);
+            open.owner.join();
+        }
     }
 
     /// Those that are open, by their paths.

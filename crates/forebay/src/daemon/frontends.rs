@@ -114,6 +114,13 @@ impl Frontends {
         self.close_unused(spec);
     }
 
+    /// NBD clients who come from now on see a disk as it was opened again.
+    pub(super) fn tell_export(&self, disk: &Ready) {
+        for (_, served) in self.bound().listeners.values() {
+            served.change(&disk.export);
+        }
+    }
+
     /// Nobody listens any more where the configuration names no place, or where no disk is served.
     pub(super) fn close_unused(&self, spec: &DaemonSpec) {
         let is_wanted = |place: &String| spec.listeners.iter().any(|it| it.place() == *place);

@@ -44,6 +44,11 @@ impl History {
         }
     }
 
+    /// Goes on from the past of the same disk before it was opened again: it counts from nothing now.
+    pub(super) fn go_on_from(&mut self, before: &mut History) {
+        self.minutes = std::mem::take(&mut before.minutes);
+    }
+
     fn minutes(&self) -> Vec<Minute> {
         self.minutes.iter().cloned().collect()
     }

@@ -101,6 +101,13 @@ impl Served {
         disks.in_order().map(|(export, _)| export.name.clone()).collect()
     }
 
+    /// Shows a disk so from now on, where it is served.
+    pub fn change(&self, export: &Export) {
+        if let Some((known, _)) = lock(&self.disks).served.get_mut(&export.name) {
+            known.clone_from(export);
+        }
+    }
+
     /// Removes a disk; the names of those that are served.
     pub fn remove(&self, name: &str) -> Vec<String> {
         let mut disks = lock(&self.disks);

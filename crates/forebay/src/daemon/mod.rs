@@ -61,6 +61,7 @@ mod quiesce;
 mod raw;
 mod refused;
 mod reload;
+mod reopen;
 mod reservations;
 mod served;
 mod settings;

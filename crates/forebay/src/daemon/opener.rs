@@ -94,18 +94,39 @@ impl Opener {
     /// # Errors
     /// It cannot be served; [`refusal`] tells whether others can.
     pub(super) fn open(&self, disk: &DiskSpec) -> Result<Opened> {
-        opening::open(disk, self.pool(disk)?, self.state())
+        self.open_among(disk, &self.spec().disks)
+    }
+
+    /// The same of one of `disks`, which have to have room in its pool together.
+    ///
+    /// # Errors
+    /// As of [`Opener::open`].
+    pub(super) fn open_among(&self, disk: &DiskSpec, disks: &[DiskSpec]) -> Result<Opened> {
+        opening::open(disk, self.flash.of(disk, disks)?, self.state())
     }
 
     /// Hands a disk that was opened to its shard.
     ///
     /// # Errors
     /// The shard cannot take it.
-    pub(super) async fn hand_over(&self, disk: &DiskSpec, mut opened: Opened) -> Result<Ready> {
+    pub(super) async fn hand_over(&self, disk: &DiskSpec, opened: Opened) -> Result<Ready> {
+        self.hand_over_for(disk, opened, None).await
+    }
+
+    /// The same in the place of one that has ended beneath its clients.
+    ///
+    /// # Errors
+    /// The shard cannot take it; the clients wait on.
+    pub(super) async fn hand_over_for(
+        &self,
+        disk: &DiskSpec,
+        mut opened: Opened,
+        ended: Option<&ServedDisk>,
+    ) -> Result<Ready> {
         for (severity, text) in &opened.notes {
             self.events.report(Some(&disk.name.0), *severity, text.clone());
         }
-        let shard = self.shard_for(&disk.name);
+        let shard = ended.map_or_else(|| self.shard_for(&disk.name), |ended| ended.info.shard);
         let info = opened.info(disk, shard);
         let export = opened.export(disk);
         let unit = (opened.unit(disk), opened.reservations());
@@ -119,8 +140,12 @@ impl Opener {
             self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
         }
         let memory = opened.wait_for_memory();
-        let added = self.shards[shard].add(opened.into_new_disk(disk)).await;
-        let handle = added.context("its shard cannot take it")?;
+        let (shards, new) = (&self.shards[shard], opened.into_new_disk(disk));
+        let handle = match ended.map(|ended| &ended.handle) {
+            None => shards.add(new).await,
+            Some(ended) => shards.replace(ended, new).await.map(|()| ended.clone()),
+        };
+        let handle = handle.context("its shard cannot take it")?;
         lock(&self.on_shards).insert(disk.name.clone(), shard);
         if let Some((memory, place)) = memory {
             let name = disk.name.0.as_str().into();

@@ -20,7 +20,7 @@ use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
 use super::control::{ControlState, refuse};
-use super::{change, http, preflight, refused, systemd};
+use super::{change, http, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::settings::Setting;
 use crate::config::{self, DaemonSpec, DiskSpec};
@@ -144,6 +144,15 @@ pub(super) async fn take_over(
                     _ => Ok(()),
                 }
             }
+            Difference::OpenedAgain(name, settings) => {
+                let asked = new.disks.iter().find(|it| it.name == *name);
+                match (spec.disks.iter().position(|it| it.name == *name), asked) {
+                    (Some(at), Some(asked)) => {
+                        reopen::reopen(state, &mut spec.disks, at, (asked, settings)).await
+                    }
+                    _ => Ok(()),
+                }
+            }
             Difference::AtNextStart(disk, _) => {
                 let disk = disk.as_ref().map(|disk| disk.0.as_str());
                 state.report(disk, Severity::Warning, &difference.to_string());
@@ -163,7 +172,10 @@ pub(super) async fn take_over(
                 Ok(served) => Err(anyhow::anyhow!(served.warnings.join("; "))),
                 Err(error) => Err(error),
             },
-            Difference::Changed(..) | Difference::Listeners | Difference::AtNextStart(..) => Ok(()),
+            Difference::Changed(..)
+            | Difference::OpenedAgain(..)
+            | Difference::Listeners
+            | Difference::AtNextStart(..) => Ok(()),
         };
         if let Err(error) = done {
             change.error = Some(format!("{error:#}"));

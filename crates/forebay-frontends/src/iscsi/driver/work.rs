@@ -49,7 +49,7 @@ pub(super) fn compare_memory(
     disk: DiskId,
     range: ByteRange,
 ) -> Option<Memory> {
-    let buffer = cx.port(disk).engine.compare_buffer(range)?;
+    let buffer = cx.compare_buffer(disk, range)?;
     Some(Memory { buffer, first: buffer.expected(range), second: buffer.at(range) })
 }
 

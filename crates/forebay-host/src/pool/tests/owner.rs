@@ -4,10 +4,13 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
 use forebay_core::action::NoLease;
+use forebay_core::flash_pool::PairId;
 use forebay_core::flash_pool::lease::Holder;
+use forebay_core::flash_pool::progress::Progress;
 use forebay_core::ids::Sequence;
 
 use super::super::owner::{Close, PoolHandle, PoolOwner};
+use super::super::tables::Tables;
 use super::super::{Held, SharedPool, lock};
 use super::*;
 use crate::events::EventSender;
@@ -181,4 +184,22 @@ fn a_file_that_no_disk_came_to_use_goes_with_its_owner_whoever_has_the_pool() {
     std::fs::write(&path, "").unwrap();
     drop(pool);
     assert!(path.exists());
+}
+
+#[test]
+fn a_session_after_another_one_of_the_same_pool_knows_the_progress_that_its_shard_wrote() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
+    let db = wish("db", "file:/db");
+    let (number, log) = serve(&mut pool, &db);
+    let progress = Progress { disk: log.disk, flushed: Sequence(7), through: Sequence(9) };
+    let mut of_shard = Tables::read(&pool.file, pool.tables.superblock).unwrap();
+    of_shard.set_progress(&pool.file, number, progress).unwrap();
+    pool.close(number, EndOfSession::Dirty, true, None).unwrap();
+    assert_eq!(pool.admit(&db).unwrap(), number);
+    pool.begin_session(number).unwrap();
+    pool.begin_log(number).unwrap();
+    assert_eq!(pool.tables.progress(number), progress);
+    let pair = PairId::Progress(number);
+    assert_eq!(pool.tables.version(pair), of_shard.version(pair));
 }

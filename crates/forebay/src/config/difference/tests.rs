@@ -9,7 +9,7 @@ fn spec(text: &str) -> DaemonSpec {
 
 fn disk(name: &str, more: &str) -> String {
     format!(
-        "[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:/run/{name}\"]\n{more}\n"
+        "[[disk]]\nname = \"{name}\"\nbackend = \"file:/san/{name}\"\nnbd = [\"unix:/run/{name}\"]\n{more}\n"
     )
 }
 
@@ -18,7 +18,7 @@ fn check(old: &str, new: &str, expect: &[&str]) {
         let of = difference.disk().map_or("-".to_owned(), ToString::to_string);
         let keys = match &difference {
             Difference::AtNextStart(_, keys) => format!(" {}", keys.join(",")),
-            Difference::Changed(_, settings) => {
+            Difference::Changed(_, settings) | Difference::OpenedAgain(_, settings) => {
                 let each = settings.iter().map(|(key, value)| format!("{key}={value}"));
                 format!(" {}", each.collect::<Vec<_>>().join(","))
             }
@@ -33,15 +33,23 @@ fn check(old: &str, new: &str, expect: &[&str]) {
 fn each_difference_between_two_configurations_is_named() {
     let (a, b) = (disk("a", ""), disk("b", ""));
     check(&a, &disk("a", "# a comment"), &[]);
-    check(&a, &disk("a", "block-size = \"4KiB\""), &["a at-next-start block-size"]);
+    check(&a, &disk("a", "block-size = \"4KiB\""), &["a opened-again block-size=4KiB"]);
     let two = disk("a", "block-size = \"4KiB\"\npolicy = \"lru\"");
-    check(&a, &two, &["a changed policy=lru", "a at-next-start block-size"]);
+    check(&a, &two, &["a changed policy=lru", "a opened-again block-size=4KiB"]);
     check(&a, &disk("a", "mode = \"write-around\""), &["a changed mode=write-around"]);
     check(&a, &disk("a", "ram = \"1MiB\""), &["a changed ram=1MiB"]);
-    check(&a, &disk("a", "ram = \"0\""), &["a at-next-start ram"]);
-    check(&disk("a", "ram = \"0\""), &a, &["a at-next-start ram"]);
+    check(&a, &disk("a", "ram = \"0\""), &["a opened-again ram=0"]);
+    check(&disk("a", "ram = \"0\""), &a, &["a opened-again ram=1GiB"]);
     let written_back = disk("a", "mode = \"write-back\"\nflash = \"/f:64MiB\"");
-    check(&a, &written_back, &["a at-next-start mode,flash,write-log"]);
+    let opened = "a opened-again mode=write-back,flash=/f:64MiB,write-log=16MiB";
+    check(&a, &written_back, &[opened]);
+    let larger = written_back.replace("64MiB", "80MiB") + "read-only = true";
+    let opened = "a opened-again flash=/f:80MiB,write-log=20MiB";
+    check(&written_back, &larger, &[opened, "a at-next-start read-only"]);
+    // What is only in memory would be lost.
+    let in_memory = |more: &str| disk("a", more).replace("file:/san/a", "model:san?inner=mem:1MiB");
+    let block = "block-size = \"4KiB\"";
+    check(&in_memory(""), &in_memory(block), &["a at-next-start block-size"]);
     let through =
         disk("a", "mode = \"write-through\"\nflash = \"/f:64MiB\"\nwrite-log = \"16MiB\"");
     check(&written_back, &through, &["a changed mode=write-through"]);
@@ -69,6 +77,14 @@ fn logical_units_come_with_their_disks_and_nothing_else_of_a_target_changes() {
     check(&two, &one, &["b removed"]);
     check(&one, &(a.clone() + &target("4 = \"a\"", "")), &["- at-next-start iscsi"]);
     check(&one, &a, &[]);
+    // Initiators know a disk by its name in its pool, unless it has one of its own.
+    let on = |flash: &str, more: &str| {
+        disk("a", &format!("flash = \"{flash}\"\n{more}")) + &target("0 = \"a\"", "")
+    };
+    check(&on("/f:64MiB", ""), &on("/g:64MiB", ""), &["a at-next-start flash"]);
+    check(&on("/f:64MiB", ""), &on("/f:80MiB", ""), &["a opened-again flash=/f:80MiB"]);
+    let unit = "unit-id = \"6ba7b810-9dad-11d1-80b4-00c04fd430c8\"";
+    check(&on("/f:64MiB", unit), &on("/g:64MiB", unit), &["a opened-again flash=/g:64MiB"]);
     let force = in_force(&spec(&two), &spec(&one));
     assert_eq!(force.targets[0].luns.len(), 1, "the unit of a disk that goes is not offered again");
     assert_eq!(in_force(&spec(&one), &spec(&two)).targets, spec(&two).targets);
@@ -88,7 +104,7 @@ fn what_a_daemon_has_taken_over_has_disks_as_they_were_opened_and_those_that_sti
     let again = differences(&force, &new);
     assert_eq!(
         again.iter().map(Difference::kind).collect::<Vec<_>>(),
-        ["removed", "at-next-start"]
+        ["removed", "opened-again"]
     );
     let gone = without(&force, "b");
     assert_eq!((gone.disks.len(), gone.listeners.len()), (2, 2));

@@ -171,6 +171,7 @@ impl Opened {
             last_write,
             unreported_loss: self.unreported_loss,
             mode: spec.mode.0,
+            is_paused: false,
             access,
         }
     }

@@ -145,6 +145,7 @@ impl Shard {
                 arena,
                 actions: Actions::default(),
                 access: Permission::All,
+                is_held: false,
             },
             reactor,
             running: Actions::default(),

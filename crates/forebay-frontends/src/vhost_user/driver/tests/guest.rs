@@ -207,8 +207,14 @@ impl Shard {
         let mut reactor = Reactor::new(64, None).unwrap();
         let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
         let arena = reactor.add_arena(memory.clone()).unwrap();
-        let port =
-            Port { engine, memory, arena, actions: Actions::default(), access: Permission::All };
+        let port = Port {
+            engine,
+            memory,
+            arena,
+            actions: Actions::default(),
+            access: Permission::All,
+            is_held: false,
+        };
         Shard { port, reactor, backend, is_holding: false, held: Vec::new(), clients: Vec::new() }
     }
 

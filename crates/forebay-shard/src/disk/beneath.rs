@@ -1,0 +1,95 @@
+//! A disk ends beneath its clients, and another one takes its place.
+//!
+//! ```text
+//!   serving ── hold_clients ──► held ── owes them nothing ──► draining (ending.rs) ─► done ── hand_down ──► the next one
+//!      ▲                         │
+//!      └── let_clients_go_on ────┘  requests do not finish
+//! ```
+//! Held, a client gets no buffer and submits nothing new, and waits as it does for room in the engine (`Port`). What it
+//! has begun it may finish. So nobody notices more than a pause.
+
+use forebay_core::ids::Nanos;
+
+use super::ShardDisk;
+use super::detach::{Detaching, ENDING};
+use crate::NewDisk;
+
+pub(super) const OPENED_AGAIN: &str =
+    "the disk is being opened again with other settings: try again in a moment";
+
+impl ShardDisk {
+    /// Has its clients wait; true when it owes them nothing, and all that was answered `is_sent`.
+    ///
+    /// # Errors
+    /// It ends, or is being detached, or primary storage stands still for a snapshot.
+    pub(crate) fn hold_clients(&mut self, now: Nanos, is_sent: bool) -> Result<bool, String> {
+        if self.is_ending() || self.is_detaching() {
+            return Err(ENDING.to_owned());
+        }
+        if self.port.engine.is_held(now) {
+            self.let_clients_go_on();
+            return Err("destaging is held by 'disk quiesce': wait until that is over".to_owned());
+        }
+        self.port.is_held = true;
+        let is_told = self.port.actions.list.is_empty() && !self.turn.has_more;
+        Ok(is_sent && is_told && self.port.engine.owes_nothing())
+    }
+
+    /// Its clients go on.
+    pub(crate) fn let_clients_go_on(&mut self) {
+        if !self.is_ending() {
+            self.port.is_held = false;
+        }
+    }
+
+    /// True while its clients are held.
+    pub(super) fn is_held(&self) -> bool {
+        self.port.is_held
+    }
+
+    /// True when it ends, or has ended, and its clients stay.
+    pub(crate) fn ends_beneath(&self) -> bool {
+        self.ending.beneath
+    }
+
+    /// Begins to end; its clients are held. To leave its pool its log must not be in use.
+    ///
+    /// # Errors
+    /// It is, or the disk ends already.
+    pub(super) fn begin_end_beneath(
+        &mut self,
+        now: Nanos,
+        leaves_pool: bool,
+    ) -> Result<(), String> {
+        if self.is_ending() || self.is_detaching() || !self.port.is_held {
+            return Err(ENDING.to_owned());
+        }
+        if leaves_pool && self.port.engine.mode().logs() {
+            self.port.is_held = false;
+            return Err("its write log is in use again: its mode was changed meanwhile".to_owned());
+        }
+        if leaves_pool {
+            self.detaching = Detaching::Since(self.port.engine.config().mode);
+        }
+        self.ending.beneath = true;
+        self.begin_to_end(now);
+        Ok(())
+    }
+
+    /// What outlives it goes to the disk that takes its place: what reservations leave to others, that destaging is paused,
+    /// and that a guest has to hear of a loss.
+    ///
+    /// # Errors
+    /// It has not ended beneath its clients.
+    pub(crate) fn hand_down(&self, new: &mut NewDisk) -> Result<(), String> {
+        if !self.is_done() || !self.ending.beneath {
+            return Err("the disk before it is at work".to_owned());
+        }
+        new.access = self.port.access;
+        new.is_paused = self.port.engine.log_statistics(Nanos(0)).is_some_and(|log| log.is_paused);
+        if self.port.engine.has_untold_loss() {
+            new.engine.remember_untold_loss();
+        }
+        Ok(())
+    }
+}

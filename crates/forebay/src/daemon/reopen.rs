@@ -1,0 +1,236 @@
+//! A disk at work is opened again with settings that its engine cannot take over, beneath its clients.
+//!
+//! ```text
+//!   clients wait ─ nothing is owed to them ─► ended in order ─► opened as it is to be ─► its shard: clients go on
+//!        │ not within 10 s                                         │ it cannot be
+//!        ▼                                                         ▼
+//!   clients go on                                              opened as it was, again and again until it can be
+//! ```
+//! It is an end and a start of this one disk: what either leaves and finds is what a daemon's leaves and finds, so its write
+//! log goes on, and so does what is cached on flash where block size and place stay. To leave its pool its log is emptied
+//! first, while clients go on.
+//!
+//! **Invariant:** whatever fails, no client gets an error by it. A disk that cannot be opened has its clients wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use forebay_core::config::Mode;
+use forebay_host::events::Severity;
+use forebay_host::fence::is_in_use;
+use forebay_shard::{Drained, PrimaryState};
+use tokio::time::{Instant, sleep};
+
+use super::control::ControlState;
+use super::ending::{self, Left};
+use super::served::ServedDisk;
+use super::{advice, opener, refused};
+use crate::config::DiskSpec;
+use crate::config::difference::{self, has_identity_in_pool, is_same_pool};
+use crate::config::settings::Setting;
+
+/// Time that a log has to be destaged, for its disk to leave the pool.
+const DESTAGE_MAX: Duration = Duration::from_secs(10);
+/// How often that is looked at, and whether what is in use is free.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Time that whoever looks at primary storage has to let go of it.
+const IN_USE_MAX: Duration = Duration::from_secs(2);
+/// Pause before a disk whose clients wait is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// A disk of a daemon with these `disks` is to be as it is `asked` for, as far as opening it again brings that about, with
+/// these `settings` otherwise.
+///
+/// # Errors
+/// It is as before, or its clients wait until it can be opened.
+pub(super) async fn reopen(
+    state: &Arc<ControlState>,
+    disks: &mut [DiskSpec],
+    at: usize,
+    (asked, settings): (&DiskSpec, &[Setting]),
+) -> Result<()> {
+    let before = disks[at].clone();
+    let mut after = before.clone();
+    after.take_over_opened_again(asked);
+    let of_before = disks.to_vec();
+    disks[at] = after.clone();
+    // One that is refused has them when it is opened.
+    let Ok(served) = state.find(&before.name.0) else { return Ok(()) };
+    let _one = state.opening.lock().await;
+    let _its_size = state.resizing.lock().await;
+    let reopening = Reopening { state, served, what: difference::in_words(settings) };
+    let done = reopening.carry_out((&before, &of_before), (&after, disks)).await;
+    if done.is_err() {
+        disks[at] = before;
+    }
+    done
+}
+
+/// A disk, and all others as they are with it.
+type Among<'a> = (&'a DiskSpec, &'a [DiskSpec]);
+
+struct Reopening<'a> {
+    state: &'a Arc<ControlState>,
+    served: Arc<ServedDisk>,
+    /// What changes.
+    what: String,
+}
+
+impl Reopening<'_> {
+    async fn carry_out(&self, before: Among<'_>, after: Among<'_>) -> Result<()> {
+        let leaves_pool = before.0.flash.is_some()
+            && (!is_same_pool(before.0, after.0) || self.makes_room(after));
+        self.check().await?;
+        if leaves_pool {
+            self.empty_log(before.0).await?;
+        }
+        advice::settle(&self.served).await;
+        let began = Instant::now();
+        let ended = self.served.handle.end_beneath(leaves_pool).await;
+        if leaves_pool && ended.is_err() {
+            self.served.handle.set_mode(before.0.mode.0).await?;
+        }
+        let left = self.leave(ended?).await;
+        let why = match left.and_then(|left| match left {
+            Left::OnPrimaryStorage => Ok(()),
+            _ if !leaves_pool => Ok(()),
+            _ => bail!("its log is not empty"),
+        }) {
+            Ok(()) => match self.open_elsewhere(after, leaves_pool).await {
+                Ok(()) => {
+                    let text = format!(
+                        "the disk was opened again: {}; its clients waited for {} ms",
+                        self.what,
+                        began.elapsed().as_millis()
+                    );
+                    self.report(Severity::Info, &text);
+                    return Ok(());
+                }
+                Err(why) => why,
+            },
+            Err(why) => why,
+        };
+        let why = opener::refusal(&why).unwrap_or_else(|| format!("{why:#}"));
+        match self.open(before).await {
+            Ok(()) => bail!("{why}; the disk goes on as it was"),
+            Err(error) => {
+                let text = format!(
+                    "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
+                );
+                self.report(Severity::Error, &text);
+                self.served.note_standing(Some(text.clone()));
+                let (state, served) = (self.state.clone(), self.served.clone());
+                let (disk, disks) = (before.0.clone(), before.1.to_vec());
+                tokio::spawn(async move {
+                    let reopening = Reopening { state: &state, served, what: String::new() };
+                    reopening.open_some_time((&disk, &disks)).await;
+                });
+                bail!("{why}; {text}")
+            }
+        }
+    }
+
+    /// Whether its pool is too small and is to be made anew, as it can be when no other disk has it, and initiators do not
+    /// know the disk by its name there.
+    fn makes_room(&self, (disk, disks): Among<'_>) -> bool {
+        let opener = &self.state.opener;
+        let others = disks.iter().filter(|it| it.name != disk.name);
+        !opener.flash.has_room(disk, disks)
+            && !others.into_iter().any(|other| is_same_pool(other, disk))
+            && !has_identity_in_pool(&opener.spec(), disk)
+    }
+
+    /// Finds what speaks against it before anybody has to wait.
+    async fn check(&self) -> Result<()> {
+        let status = self.served.handle.stats().await?;
+        ensure!(
+            matches!(status.primary_storage, PrimaryState::Connected | PrimaryState::Fails),
+            "primary storage does not answer: it can be opened again when that does"
+        );
+        ensure!(self.served.handle.is_open(), "it ends, or is being detached");
+        Ok(())
+    }
+
+    /// Has the log destaged, and written to no more, while clients go on.
+    async fn empty_log(&self, before: &DiskSpec) -> Result<()> {
+        if before.write_log.is_none() {
+            return Ok(());
+        }
+        let handle = &self.served.handle;
+        handle.set_mode(Mode::WriteThrough).await?;
+        let give_up = Instant::now() + DESTAGE_MAX;
+        while handle.stats().await?.engine.mode_actual.logs() {
+            if Instant::now() > give_up {
+                handle.set_mode(before.mode.0).await?;
+                bail!(
+                    "its write log is not destaged within {} s, as it has to be before the disk leaves its pool: first \
+                     give 'forebay disk set {} --mode write-through --wait'",
+                    DESTAGE_MAX.as_secs(),
+                    before.name
+                );
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Notes how it has ended; where everything is.
+    async fn leave(&self, drained: Drained) -> Result<Left> {
+        let left = ending::left(&drained);
+        if let Left::NotSafe(why) = &left {
+            self.report(Severity::Error, why);
+        }
+        self.state.note_quiet(&self.served, &drained);
+        let served = self.served.clone();
+        let noted = tokio::task::spawn_blocking(move || served.leave(&drained)).await?;
+        if let Some(warning) = noted.context("how it was left cannot be noted")? {
+            self.report(Severity::Warning, &warning);
+        }
+        Ok(left)
+    }
+
+    /// Opens it, when the flash is let go of that it has left.
+    async fn open_elsewhere(&self, (disk, disks): Among<'_>, has_left: bool) -> Result<()> {
+        if has_left {
+            let others = disks.iter().filter(|it| it.name != disk.name).cloned().collect();
+            self.state.close_flash(others).await;
+        }
+        self.open((disk, disks)).await
+    }
+
+    /// Opens it in the place of the one that has ended.
+    async fn open(&self, (disk, disks): Among<'_>) -> Result<()> {
+        let give_up = Instant::now() + IN_USE_MAX;
+        let opened = loop {
+            let (of, among) = (disk.clone(), disks.to_vec());
+            let open = move |opener: &opener::Opener| opener.open_among(&of, &among);
+            match refused::blocking(self.state, open).await {
+                Err(error) if is_in_use(&error) && Instant::now() < give_up => {
+                    sleep(LOOK_AGAIN).await;
+                }
+                opened => break opened?,
+            }
+        };
+        let ready = self.state.opener.hand_over_for(disk, opened, Some(&self.served)).await?;
+        ready.disk.history().go_on_from(&mut self.served.history());
+        self.state.serve_again(ready);
+        Ok(())
+    }
+
+    fn report(&self, severity: Severity, text: &str) {
+        self.state.report(Some(self.served.name()), severity, text);
+    }
+
+    /// Tries to open a disk whose clients wait, until it can be.
+    async fn open_some_time(&self, before: Among<'_>) {
+        loop {
+            sleep(TRY_AGAIN).await;
+            let _one = self.state.opening.lock().await;
+            if self.open(before).await.is_ok() {
+                let text = "the disk is open again, and its clients go on";
+                return self.report(Severity::Info, text);
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+"""A disk that is opened again with other settings, beneath its clients: they wait for a moment, and nothing else."""
+import json
+import os
+import socket
+import types
+
+import iscsi
+import nbdraw
+import test_vhost
+from bed import MIB, eventually, need_program, pattern, test
+from test_reload import Served, client, disk
+from test_reservations import RESERVE, attach, check, initiator
+from test_settings import refused, restart, settings, told
+from test_soak import SIZE, Verifier
+
+
+def begin(bed, name, more):
+    """A disk, and a client with several requests in flight, who knows what each block holds."""
+    bed.image(name + ".raw", SIZE)
+    served = Served(bed, disk(bed, name, more))
+    # Nothing excuses an error here.
+    calm = types.SimpleNamespace(bed=bed, life=0, is_down=lambda: False)
+    return served, Verifier(calm, name)
+
+
+def change(bed, served, verifier, **wanted):
+    """Changes settings of a disk at work, which goes on."""
+    words = [word for key, value in wanted.items() for word in ("--" + key.replace("_", "-"), value)]
+    before = verifier.reads
+    eventually(lambda: verifier.reads > before + 100 or verifier.error, "requests are answered")
+    assert told(bed, served, "set", verifier.name, *words) == {verifier.name: ("opened-again", None)}, wanted
+    assert verifier.error is None, (wanted, verifier.error)
+    now = settings(bed, served, verifier.name)
+    for key, value in wanted.items():
+        shown = now[key.replace("_", "-")]
+        assert shown["value"] == value and shown["requested"] is None, (key, shown)
+    before = verifier.reads
+    eventually(lambda: verifier.reads > before + 100 or verifier.error, "requests are answered")
+
+
+def finish(bed, served, verifier):
+    """All that was acknowledged is there, for clients and on primary storage."""
+    verifier.stop = True
+    verifier.thread.join(60)
+    assert not verifier.thread.is_alive() and verifier.error is None, verifier.error
+    assert verifier.sessions == 1, "the client never had to come back"
+    handle = client(bed, verifier.name)
+    verifier.check(lambda at, length: bytes(handle.pread(length, at)))
+    handle.shutdown()
+    bed.run([bed.program, "disk", "flush", verifier.name, "--control", served.control])
+    assert served.server.stop() == 0
+    with open(bed.path(verifier.name + ".raw"), "rb") as image:
+        verifier.check(lambda at, length: os.pread(image.fileno(), length, at))
+
+
+def pauses(served):
+    """How long clients waited each time, in ms."""
+    told = [line for line in served.events().splitlines() if "its clients waited for" in line]
+    return [int(line.split("waited for ")[1].split()[0]) for line in told]
+
+
+@test(forebay_only=True)
+def a_write_back_disk_is_opened_again_under_load(bed):
+    pool = bed.path("pool")
+    # Room for the largest share: a pool does not grow at work.
+    served, verifier = begin(bed, "a", 'flash = "%s:48MiB"\nmode = "write-back"\nwrite-log = "8MiB"\n' % pool)
+    change(bed, served, verifier, block_size="4KiB")
+    change(bed, served, verifier, block_size="16KiB")
+    change(bed, served, verifier, flash=pool + ":32MiB")
+    change(bed, served, verifier, write_log="4MiB")
+    change(bed, served, verifier, recorder="0")
+    change(bed, served, verifier, grid_offset="4096")
+    for order in ("window", "throughput", "strict"):
+        change(bed, served, verifier, destage_order=order)
+    change(bed, served, verifier, ram="0")
+    change(bed, served, verifier, ram="4MiB", block_size="8KiB")
+    waited = pauses(served)
+    print("clients waited for %s ms" % waited)
+    assert len(waited) == 11
+    # What was changed is there after a kill, too.
+    verifier.stop = True
+    verifier.thread.join(60)
+    restart(served, by_kill=True)
+    assert settings(bed, served)["block-size"]["value"] == "8KiB"
+    finish(bed, served, verifier)
+
+
+@test(forebay_only=True)
+def a_disk_gets_flash_and_a_write_log_and_gives_them_back_under_load(bed):
+    served, verifier = begin(bed, "a", "")
+    bed.image("b.raw", SIZE)
+    pool, other = bed.path("pool"), bed.path("other")
+    show = [bed.program, "pool", "show", other, "--json", "--control", served.control]
+    disks_of_other = lambda: [each["name"] for each in json.loads(bed.run(show))["disks"]]
+    change(bed, served, verifier, flash=pool + ":24MiB")
+    change(bed, served, verifier, mode="write-back", write_log="6MiB")
+    assert served.stats("a")["mode_actual"] == "write-back"
+    # A pool that is too small for what its one disk wants is made anew.
+    change(bed, served, verifier, flash=pool + ":48MiB")
+    # To another pool, as when a device is to be replaced: its log is emptied before.
+    change(bed, served, verifier, flash=other + ":24MiB")
+    assert served.stats("a")["mode_actual"] == "write-back"
+    # Nobody has the old one any more: its device can be pulled out.
+    assert json.loads(bed.run([bed.program, "pool", "check", pool, "--json"])) is not None
+    os.unlink(pool)
+    assert disks_of_other() == ["a"]
+    assert told(bed, served, "reset", "a") == {"a": ("opened-again", None)}
+    assert served.stats("a")["mode_actual"] == "write-through"
+    bed.run([bed.program, "pool", "check", other])
+    finish(bed, served, verifier)
+
+
+@test(forebay_only=True)
+def a_disk_that_cannot_be_opened_so_goes_on_as_it_was(bed):
+    pool = bed.path("pool")
+    served, verifier = begin(bed, "a", 'flash = "%s:24MiB"\nmode = "write-back"\nwrite-log = "8MiB"\n' % pool)
+    with open(bed.path("data"), "wb") as f:
+        f.write(pattern(0, 32 * MIB))
+    for flash, why in ((bed.path("missing/pool") + ":24MiB", "does not exist"), (bed.path("data") + ":24MiB", "data")):
+        changes = told(bed, served, "set", "a", "--flash", flash, code=1)
+        assert why in changes["a"][1] and "goes on as it was" in changes["a"][1], changes
+        shown = settings(bed, served)["flash"]
+        assert (shown["value"], shown["requested"]) == (pool + ":24MiB", None), shown
+        before = verifier.reads
+        eventually(lambda: verifier.reads > before + 100 or verifier.error, "requests are answered")
+    # While destaging is held for a snapshot, or the log is not emptied in time, nothing is begun.
+    bed.run([bed.program, "disk", "pause", "a", "--control", served.control])
+    change(bed, served, verifier, recorder="0")
+    assert served.stats("a")["log"]["is_paused"], "it is paused as before"
+    bed.run([bed.program, "disk", "resume", "a", "--control", served.control])
+    bed.run([bed.program, "disk", "set", "a", "--max-destage-rate", "4KiB", "--control", served.control])
+    eventually(lambda: served.stats("a")["log"]["dirty_bytes"] > MIB, "there is something to destage")
+    changes = told(bed, served, "set", "a", "--flash", bed.path("other") + ":24MiB", code=1)
+    assert "not destaged within 10 s" in changes["a"][1], changes
+    bed.run([bed.program, "disk", "set", "a", "--max-destage-rate", "64MiB", "--control", served.control])
+    bed.run([bed.program, "disk", "quiesce", "a", "--for", "1m", "--control", served.control])
+    changes = told(bed, served, "set", "a", "--recorder", "1MiB", code=1)
+    assert "held by 'disk quiesce'" in changes["a"][1], changes
+    bed.run([bed.program, "disk", "quiesce", "a", "--end", "--control", served.control])
+    finish(bed, served, verifier)
+
+
+@test(forebay_only=True)
+def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
+    served, verifier = begin(bed, "a", 'flash = "%s:24MiB"\nmode = "write-back"\n' % bed.path("pool"))
+    eventually(lambda: verifier.reads > 500 or verifier.error, "requests are answered")
+    os.rename(bed.path("a.raw"), bed.path("away"))
+    changes = told(bed, served, "set", "a", "--block-size", "4KiB", code=1)
+    assert "its clients wait" in changes["a"][1], changes
+    assert "tried again every second" in served.stats("a")["storage_changed"]
+    assert "ending" in refused(bed, served, "set", "a", "--mode", "write-through")
+    waiting = verifier.reads
+    command = [bed.program, "disk", "detach", "a", "--control", served.control]
+    assert "being opened again" in bed.run(command, code=None).stderr
+    assert verifier.reads == waiting and verifier.error is None
+    os.rename(bed.path("away"), bed.path("a.raw"))
+    eventually(lambda: verifier.reads > waiting + 100 or verifier.error, "requests are answered")
+    assert "the disk is open again, and its clients go on" in served.events()
+    change(bed, served, verifier, block_size="4KiB")
+    # The same at the end of the daemon: it ends, and the next one has everything.
+    verifier.stop = True
+    verifier.thread.join(60)
+    os.rename(bed.path("a.raw"), bed.path("away"))
+    told(bed, served, "set", "a", "--block-size", "8KiB", code=1)
+    served.server.stop()
+    os.rename(bed.path("away"), bed.path("a.raw"))
+    served.server.start()
+    finish(bed, served, verifier)
+
+
+@test(forebay_only=True)
+def a_write_that_is_half_sent_is_waited_for_ten_seconds(bed):
+    bed.image("a.raw", SIZE)
+    served = Served(bed, disk(bed, "a"))
+    data, other = pattern(4096, 8192, 3), client(bed, "a")
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(bed.path("a.sock"))
+        nbdraw.go(one, "a")
+        one.sendall(nbdraw.request(nbdraw.WRITE, 4096, len(data)) + data[:5000])
+        changes = told(bed, served, "set", "a", "--block-size", "4KiB", code=1)
+        assert "requests of its clients did not finish" in changes["a"][1], changes
+        assert bytes(other.pread(4096, 0)) == pattern(0, 4096)
+        one.sendall(data[5000:])
+        assert nbdraw.simple_reply(one)[0] == 0
+        assert told(bed, served, "set", "a", "--block-size", "4KiB") == {"a": ("opened-again", None)}
+        assert bytes(other.pread(8192, 4096)) == data
+    other.shutdown()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_hypervisors_device_is_served_on_while_its_disk_is_opened_again(bed):
+    bed.image("a.raw", 64 * MIB, "holes")
+    more = 'vhost-user = "%s"\nqueues = 2\nflash = "%s:32MiB"\n' % (bed.path("disk.vhost"), bed.path("pool"))
+    served = Served(bed, disk(bed, "a", more))
+    load = bed.spawn([test_vhost.CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--queues", "2", "--depth", "8",
+                      "--wait", "block", "--seconds", "4", "--warm-up", "0", "--write"])
+    for size in ("4KiB", "16KiB", "8KiB") * 3:
+        before = served.stats("a")["counters"]["writes"]
+        eventually(lambda: served.stats("a")["counters"]["writes"] > before, "the guest writes")
+        assert told(bed, served, "set", "a", "--block-size", size)["a"] == ("opened-again", None)
+    assert load.wait(60) == 0
+    test_vhost.client(bed, "--check", "--queues", "2", "--wait", "block")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def an_initiators_unit_is_served_on_with_its_reservation(bed):
+    for program in ("fio", "qemu-storage-daemon", "iscsi-ls"):
+        need_program(program)
+    image, pool, front = bed.image("disk.raw", SIZE, "holes"), bed.path("pool"), bed.path("front.sock")
+    one = iscsi.start(bed, "file:" + image, flash=pool + ":32MiB", mode="write-back")
+    bed.spawn(["qemu-storage-daemon", "--blockdev", "driver=iscsi,node-name=disk,transport=tcp,portal=%s,target=%s,lun=0"
+               % (iscsi.portal(one), iscsi.TARGET), "--nbd-server", "addr.type=unix,addr.path=" + front,
+               "--export", "type=nbd,id=out,node-name=disk,writable=on"])
+    eventually(lambda: os.path.exists(front), "the client listens")
+    load = bed.spawn(["fio", "--name=verify", "--ioengine=nbd", "--uri=nbd+unix:///disk?socket=" + front,
+                      "--rw=randrw", "--bsrange=4k-64k", "--iodepth=8", "--size=8m", "--verify=crc32c",
+                      "--verify_fatal=1", "--verify_backlog=64", "--time_based", "--runtime=1000000",
+                      "--output-format=terse"])
+    command = lambda *words: bed.run([bed.program, "disk", *words, "--control", bed.path("disk.control")])
+    for size in ("4KiB", "16KiB", "8KiB"):
+        before = one.stats()["counters"]["writes"]
+        eventually(lambda: one.stats()["counters"]["writes"] > before, "the initiator writes")
+        assert "opened again" in command("set", "disk", "--block-size", size)
+        assert load.poll() is None, "fio saw an error"
+    load.terminate()
+    assert load.wait(60) in (0, 128), load.returncode
+    # Its name is that of its pool: another pool waits for a restart, and a command line cannot change.
+    said = bed.run([bed.program, "disk", "set", "disk", "--flash", bed.path("other") + ":32MiB", "--control",
+                    bed.path("disk.control")], code=None)
+    assert said.returncode == 1 and "only a start changes --flash" in said.stderr, said
+    assert one.stop() == 0
+
+
+@test(forebay_only=True)
+def a_reservation_is_in_force_before_and_after(bed):
+    one = iscsi.start(bed, "file:" + bed.image("disk.raw", SIZE), flash=bed.path("pool") + ":32MiB")
+    h, holder = attach(one), initiator(one)
+    assert holder.status(RESERVE) == 0
+    for size in ("4KiB", "8KiB"):
+        check(h, False, False)
+        bed.run([bed.program, "disk", "set", "disk", "--block-size", size, "--control", bed.path("disk.control")])
+    check(h, False, False)
+    check(attach(one), False, False)
+    assert one.stop() == 0
