@@ -1,7 +1,8 @@
 # make run    the demonstration     make test   every test       make bench  figures against peers
 # make check  format, clippy, docs and unit tests of what changed, before a commit (SINCE=COMMIT: since then)
 # make deb    the Debian package           make deb-test   installs, upgrades, removes it in a clean Debian
-# make lint   format, clippy, docs, licences   make soak   simulation without end (SEEDS=A..B: these)
+# make lint   format, clippy, docs, licences   make soak   the long forms of tests, then simulation without end
+#                                              (SEEDS=A..B: these seeds alone)
 #
 # Every target installs first what it needs and does not find (scripts/setup).
 
@@ -95,7 +96,11 @@ $(RUNNER):
 bench-quick: setup-bench build-bench
 	$(PYTHON) bench/run.py goals --rounds 3 --seconds 0.5 --no-save
 
-soak: setup-build
+# An hour in which everything changes and kills come, and fifty restarts under each client.
+soak: setup-test build
+	@if [ -z "$(SEEDS)$(SHORT)" ]; then \
+		FOREBAY_SOAK_SECONDS=3600 $(PYTHON) tests/conformance/run.py soak --said && \
+		FOREBAY_RESTARTS=50 $(PYTHON) tests/conformance/run.py "notice restarts" --said; fi
 	$(CARGO) run --release --locked -p forebay-sim --bin soak -- $(if $(SHORT),--short) $(if $(SEEDS),--seeds $(SEEDS))
 
 setup: setup-test

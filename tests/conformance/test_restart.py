@@ -1,10 +1,12 @@
 """Restarts in order under load: sockets that systemd keeps, clients that come back, and nobody who notices."""
 import json
 import os
+import socket
 import statistics
 import time
 
 import guest
+import iscsi
 import test_sockets
 import vm
 from bed import MIB, eventually, need_program, test
@@ -52,15 +54,13 @@ def config(bed, more):
             % (bed.image("disk.raw", 96 * MIB, "holes"), bed.path("flash"), more))
 
 
-def nbd_client_that_comes_back(bed, mode):
-    """fio verifies through QEMU's NBD client, which connects again and repeats what had no answer."""
+def client_that_comes_back(bed, more, listener, driver):
+    """fio verifies through a client of QEMU, which connects again and repeats what had no answer."""
     for program in ("fio", "qemu-storage-daemon"):
         need_program(program)
-    path, front = bed.path("db.sock"), bed.path("front.sock")
-    sockets = [test_sockets.listening(bed.path("control")), test_sockets.listening(path)]
-    service = Service(bed, config(bed, 'nbd = ["unix:%s"]\n%s' % (path, mode)), sockets)
-    bed.spawn(["qemu-storage-daemon", "--blockdev",
-               "driver=nbd,node-name=db,server.type=unix,server.path=%s,export=db,reconnect-delay=30" % path,
+    front = bed.path("front.sock")
+    service = Service(bed, config(bed, more), [test_sockets.listening(bed.path("control")), listener])
+    bed.spawn(["qemu-storage-daemon", "--blockdev", "node-name=db," + driver,
                "--nbd-server", "addr.type=unix,addr.path=" + front,
                "--export", "type=nbd,id=out,node-name=db,writable=on"])
     eventually(lambda: os.path.exists(front), "the client listens")
@@ -75,6 +75,22 @@ def nbd_client_that_comes_back(bed, mode):
     load.terminate()
     assert load.wait(60) in (0, 128), load.returncode
     service.end()
+
+
+def nbd_client_that_comes_back(bed, mode):
+    path = bed.path("db.sock")
+    driver = "driver=nbd,server.type=unix,server.path=%s,export=db,reconnect-delay=30" % path
+    client_that_comes_back(bed, 'nbd = ["unix:%s"]\n%s' % (path, mode), test_sockets.listening(path), driver)
+
+
+@test(forebay_only=True, timeout=120 + 10 * RESTARTS)
+def an_iscsi_initiator_that_comes_back_does_not_notice_restarts_in_write_back(bed):
+    listener = socket.create_server(("127.0.0.1", 0))
+    portal = "127.0.0.1:%d" % listener.getsockname()[1]
+    more = ('mode = "write-back"\n[[iscsi]]\nlisten = ["%s"]\ntarget = "%s"\n[iscsi.luns]\n0 = "db"\n'
+            % (portal, iscsi.TARGET))
+    driver = "driver=iscsi,transport=tcp,portal=%s,target=%s,lun=0" % (portal, iscsi.TARGET)
+    client_that_comes_back(bed, more, listener, driver)
 
 
 @test(forebay_only=True, timeout=120 + 10 * RESTARTS)

@@ -282,13 +282,16 @@ The options are those of 'forebay run'. A change is kept in the state folder, co
 file, and is in force after a restart. 'forebay config save' writes it into the file, 'forebay disk reset' \
 takes it back. A daemon of 'forebay run' keeps it until it ends.
 
-The command says which settings wait for a restart. A change from write-back first \
+With another block size, flash, write log and some more, the disk is opened again beneath its clients: they wait for some \
+tenths of a second, and RAM begins empty. --dry-run says when that is so, and what is dropped. The command says which \
+settings wait for a restart. A change from write-back first \
 drains the log, with the guest at work. 'forebay disk show' says how far it is. If destaging is paused, it goes on.
 
 Examples:
   forebay disk set db --mode write-back
   forebay disk set db --mode write-through --wait --timeout 10m
-  forebay disk set db --block-size 16KiB --dry-run")]
+  forebay disk set db --block-size 16KiB --dry-run
+  forebay disk set db --flash /dev/nvme1n1:64GiB      # to another device, with the guest at work")]
 pub struct SetArgs {
     /// The disk
     pub disk: Name,

@@ -197,7 +197,7 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 It opens and serves new disks, and detaches those that are not listed any more. It changes settings that \
-disks take over at work, and lets clients find disks at new addresses. Every other disk goes on. A disk that has clients stays. The \
+disks take over at work, opens a disk again for others, and lets clients find disks at new addresses. Every other disk goes on. A disk that has clients stays. The \
 rest of the file is in force after a restart; the command names it. SIGHUP does the same. A change by \
 command counts more than the file: 'forebay config changes' shows it.
 
