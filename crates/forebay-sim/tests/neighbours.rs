@@ -1,8 +1,10 @@
 //! Two disks of one pool, on one shard and on the same primary storage, in virtual time: what a burst that fills the log of
-//! one does to the other.
+//! one does to the other, and what a scan of one does.
 
 use forebay_backends::model::ModelConfig;
-use forebay_core::config::{BackendTraits, Config, DestageOrder, GridOffset, Mode, WriteLogConfig};
+use forebay_core::config::{
+    BackendTraits, Config, DestageOrder, GridOffset, Limits, Mode, WriteLogConfig,
+};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::Nanos;
 use forebay_sim::rng::Rng;
@@ -99,4 +101,79 @@ fn a_burst_that_fills_the_log_of_one_disk_slows_no_other() {
         assert!(slowed > 5.0 * beside, "{slowed} of the burst, {beside} beside it");
         assert!(beside <= SLOWER_MAX * alone, "{beside} beside the burst, {alone} alone");
     }
+}
+
+/// Reads of the disk beside a scan: so many a second, most of them of what fits its cache.
+const READS_PER_SECOND: u64 = 2_000;
+const HOT: u64 = 48 << 20;
+/// Bytes that the scan reads at a time, and how many reads it has under way.
+const PIECE: u64 = 64 << 10;
+const SCAN_DEPTH: u64 = 128;
+
+/// Hit ratio and 99th percentile of a disk's reads over ten seconds, beside a scan with so many reads under way.
+fn beside_scan(scan: &mut Timed, calm: &mut Timed, depth: u64) -> (f64, f64) {
+    let mut rng = Rng::new(7);
+    let counted = |disk: &Timed| {
+        let counters = disk.engine.statistics(disk.now).counters;
+        (counters.reads, counters.read_hits())
+    };
+    let mut run = |seconds: u64, at: &mut u64| {
+        let end = calm.now.plus(Nanos(seconds * SECOND));
+        let (mut arrival, before, mut latencies) = (calm.now, counted(calm), Vec::new());
+        while calm.now < end {
+            while scan.under_way() < depth {
+                scan.submit(0, Ask::Read, ByteRange::at(*at % DISK, PIECE));
+                *at += PIECE;
+            }
+            if calm.now >= arrival {
+                let area = if rng.below(10) == 0 { DISK } else { HOT };
+                calm.submit(0, Ask::Read, ByteRange::at(rng.below(area / PAGE) * PAGE, PAGE));
+                arrival = arrival.plus(Nanos(SECOND / READS_PER_SECOND));
+            }
+            let now = scan.next().min(calm.next()).min(arrival).min(end).max(calm.now);
+            for disk in [&mut *scan, &mut *calm] {
+                while disk.step(now) {}
+                disk.done.clear();
+            }
+            latencies.extend(calm.answers.drain(..).map(|answer| answer.latency.0));
+            scan.answers.clear();
+        }
+        latencies.sort_unstable();
+        let (reads, hits) = counted(calm);
+        ((hits - before.1) as f64 / (reads - before.0) as f64, p99(&latencies))
+    };
+    let mut at = 0;
+    run(20, &mut at);
+    run(10, &mut at)
+}
+
+#[test]
+fn a_scan_of_one_disk_costs_another_no_hits_and_with_a_limit_hardly_any_time() {
+    let storage = || ModelConfig {
+        iops: Some(11_000),
+        bandwidth: Some(1_200_000_000),
+        latency: Some(Nanos::from_millis(3)),
+        ..ModelConfig::default()
+    };
+    let reads = |limits: Limits| {
+        let config = config(DestageOrder::Strict, 32 << 20);
+        Config { mode: Mode::WriteThrough, write_log: None, ram_bytes: 64 << 20, limits, ..config }
+    };
+    let figures = |depth: u64, limits: Limits| {
+        let mut scan = Timed::new(reads(limits), storage(), flash()).expect("it works");
+        let mut calm = scan.beside(reads(Limits::default())).expect("it works");
+        beside_scan(&mut scan, &mut calm, depth)
+    };
+    let (hits, alone) = figures(0, Limits::default());
+    let (hits_beside, beside) = figures(SCAN_DEPTH, Limits::default());
+    // A third of what primary storage gives.
+    let limits = Limits { bandwidth: Some(400_000_000), ..Limits::default() };
+    let (hits_limited, limited) = figures(SCAN_DEPTH, limits);
+    println!(
+        "hit ratio {hits:.4} alone, {hits_beside:.4} beside a scan, {hits_limited:.4} beside one with a limit; p99 {alone:.0} ns, \
+         {beside:.0} ns, {limited:.0} ns"
+    );
+    assert!(hits > 0.8, "{hits}");
+    assert!(hits - hits_beside < 0.02 && hits - hits_limited < 0.02);
+    assert!(limited < 1.2 * alone, "{limited} beside a scan with a limit, {alone} alone");
 }

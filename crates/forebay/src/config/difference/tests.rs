@@ -102,10 +102,7 @@ fn what_a_daemon_has_taken_over_has_disks_as_they_were_opened_and_those_that_sti
     assert_eq!(force.listeners.len(), 3);
     // The file once more: what is in force differs from it in the same settings, and in what still goes.
     let again = differences(&force, &new);
-    assert_eq!(
-        again.iter().map(Difference::kind).collect::<Vec<_>>(),
-        ["removed", "opened-again"]
-    );
+    assert_eq!(again.iter().map(Difference::kind).collect::<Vec<_>>(), ["removed", "opened-again"]);
     let gone = without(&force, "b");
     assert_eq!((gone.disks.len(), gone.listeners.len()), (2, 2));
     assert_eq!(differences(&gone, &new).len(), 1);
