@@ -10,6 +10,7 @@ import test_vhost
 from bed import MIB, eventually, need_program, pattern, test
 from test_reload import Served, client, disk
 from test_reservations import RESERVE, attach, check, initiator
+from test_resize import lengthen
 from test_settings import refused, restart, settings, told
 from test_soak import SIZE, Verifier
 
@@ -169,6 +170,20 @@ def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
 
 
 @test(forebay_only=True)
+def what_could_not_be_opened_again_is_not_ended(bed):
+    served, verifier = begin(bed, "a", 'flash = "%s:24MiB"\nmode = "write-back"\n' % bed.path("pool"))
+    lengthen(bed.path("a.raw"), SIZE + 4096)
+    for _ in range(2):
+        changes = told(bed, served, "set", "a", "--iops-limit", "10", "--block-size", "4KiB", code=1)
+        assert "first give 'forebay disk resize a'" in changes["a"][1], changes
+        # All of it, or nothing.
+        assert settings(bed, served)["iops-limit"]["value"] == "none"
+    bed.run([bed.program, "disk", "resize", "a", "--control", served.control])
+    change(bed, served, verifier, block_size="4KiB", iops_limit="5000")
+    finish(bed, served, verifier)
+
+
+@test(forebay_only=True)
 def a_write_that_is_half_sent_is_waited_for_ten_seconds(bed):
     bed.image("a.raw", SIZE)
     served = Served(bed, disk(bed, "a"))
@@ -226,7 +241,7 @@ def an_initiators_unit_is_served_on_with_its_reservation(bed):
         assert load.poll() is None, "fio saw an error"
     load.terminate()
     assert load.wait(60) in (0, 128), load.returncode
-    # Its name is that of its pool: another pool waits for a restart, and a command line cannot change.
+    # Its pool has its name and its reservations: another one waits for a restart, and a command line cannot change.
     said = bed.run([bed.program, "disk", "set", "disk", "--flash", bed.path("other") + ":32MiB", "--control",
                     bed.path("disk.control")], code=None)
     assert said.returncode == 1 and "only a start changes --flash" in said.stderr, said

@@ -47,6 +47,8 @@ CHANGES = {
     "write-log": ("4MiB", "6MiB"),
     "flash": ("%s:16MiB", "%s:24MiB"),
 }
+# A hold that was begun a moment ago keeps a disk from being opened again.
+HELD = "destaging is held by 'disk quiesce'"
 MODES = {
     "a": ("write-back", "write-through", "write-around", "pass-through", "monitor"),
     "b": ("write-back", "write-only", "write-through"),
@@ -175,18 +177,17 @@ class Soak:
     # ---- what happens
 
     def set(self):
-        # A hold that was begun before may not be over.
-        self.tell(*self.settings(), allowed=["for a disk with a write log", "held by 'disk quiesce'"])
+        self.tell(*self.settings(), allowed=["for a disk with a write log", HELD])
 
     def reset(self):
-        self.tell("disk", "reset", self.chance.choice(list(DISKS)), allowed=["nothing of that was changed"])
+        self.tell("disk", "reset", self.chance.choice(list(DISKS)), allowed=["nothing of that was changed", HELD])
 
     def reload(self):
         changed = dict(self.files)
         name = self.chance.choice(list(DISKS))
         changed[name] = changed[name].replace('"8MiB"', '"%s"' % self.chance.choice(RAM))
         self.served.write(*changed.values())
-        self.tell("reload")
+        self.tell("reload", allowed=[HELD])
 
     def drop_cache(self):
         self.tell("disk", "drop-cache", self.chance.choice(list(DISKS)))

@@ -231,7 +231,7 @@ impl Context<'_> {
     /// As of [`Context::submit_unchecked`].
     pub fn submit_if_allowed(&mut self, disk: DiskId, request: Request) -> Result<(), Busy> {
         let port = self.disks.port(disk);
-        if port.access.allows(&request.op) {
+        if port.access.allows(&request.op) || port.has_to_wait(&request) {
             return port.submit(self.now, request);
         }
         if let Some(buffer) = request.op.buffer() {
@@ -263,10 +263,15 @@ impl Context<'_> {
 }
 
 impl Port {
+    /// What has a buffer may be finished.
+    fn has_to_wait(&self, request: &Request) -> bool {
+        self.is_held && request.op.buffer().is_none()
+    }
+
     /// Submits a request, unless it has to wait.
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), Busy> {
-        if self.is_held && request.op.buffer().is_none() {
+        if self.has_to_wait(&request) {
             return Err(Busy);
         }
         self.engine.submit(now, request, &mut self.actions)

@@ -215,6 +215,11 @@ impl Clients {
         self.touched.is_empty()
     }
 
+    /// True when none of those who use a disk has anything to send.
+    pub(crate) fn is_flushed_for(&self, disk: DiskId) -> bool {
+        !self.touched.iter().any(|key| self.slots[*key].uses(disk))
+    }
+
     fn each_of(&mut self, disk: DiskId, mut call: impl FnMut(&mut dyn Client)) {
         for key in 0..self.slots.capacity() {
             let Some(attached) = self.slots.get_mut(key) else { continue };

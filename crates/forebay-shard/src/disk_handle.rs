@@ -243,21 +243,30 @@ impl DiskHandle {
     /// A client did not get its answers or did not send what it began; the log is not empty; the disk is ending, or is
     /// being opened again already; the shard has ended. Its clients go on then.
     pub async fn end_beneath(&self, leaves_pool: bool) -> anyhow::Result<Drained> {
+        let ended = self.hold_and_end(leaves_pool).await;
+        if ended.is_err() {
+            // There is always room for that.
+            self.tell(|on| on.disk.let_clients_go_on());
+        }
+        ended
+    }
+
+    async fn hold_and_end(&self, leaves_pool: bool) -> anyhow::Result<Drained> {
         let give_up = tokio::time::Instant::now() + HOLD_MAX;
-        while !self
-            .ask(|on| on.disk.hold_clients(on.now, on.all_clients.is_flushed()))
-            .await?
-            .map_err(anyhow::Error::msg)?
-        {
-            if tokio::time::Instant::now() > give_up {
-                self.ask(|on| on.disk.let_clients_go_on()).await?;
-                anyhow::bail!("requests of its clients did not finish; try again");
+        loop {
+            let held = self.ask(|on| {
+                let is_sent = on.all_clients.is_flushed_for(on.disk.id());
+                on.disk.hold_clients(on.now, is_sent)
+            });
+            if held.await?.map_err(anyhow::Error::msg)? {
+                break;
             }
+            let is_late = tokio::time::Instant::now() > give_up;
+            anyhow::ensure!(!is_late, "requests of its clients did not finish; try again");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        let ended =
-            self.answered(move |on, answer| on.disk.end_beneath(on.now, leaves_pool, answer));
-        ended.await?.map_err(anyhow::Error::msg)
+        let end = move |on: &mut Visit<'_>, answer| on.disk.end_beneath(on.now, leaves_pool, answer);
+        self.answered(end).await?.map_err(anyhow::Error::msg)
     }
 
     /// Destages everything and ends the disk; returns when it has ended.

@@ -230,6 +230,9 @@ impl Shard {
         let before = before.ok_or("there is no such disk")?;
         before.hand_down(&mut new)?;
         let size = new.engine.config().backend.size;
+        if size < handle.size.load(Ordering::Relaxed) {
+            return Err("primary storage became shorter".to_owned());
+        }
         self.attach(now, new, handle)?;
         handle.size.store(size, Ordering::Relaxed);
         handle.resizes.fetch_add(1, Ordering::AcqRel);

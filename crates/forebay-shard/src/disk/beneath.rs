@@ -17,6 +17,8 @@ use crate::NewDisk;
 pub(super) const OPENED_AGAIN: &str =
     "the disk is being opened again with other settings: try again in a moment";
 
+const QUIESCED: &str = "destaging is held by 'disk quiesce': wait until that is over";
+
 impl ShardDisk {
     /// Has its clients wait; true when it owes them nothing, and all that was answered `is_sent`.
     ///
@@ -27,8 +29,7 @@ impl ShardDisk {
             return Err(ENDING.to_owned());
         }
         if self.port.engine.is_held(now) {
-            self.let_clients_go_on();
-            return Err("destaging is held by 'disk quiesce': wait until that is over".to_owned());
+            return Err(QUIESCED.to_owned());
         }
         self.port.is_held = true;
         let is_told = self.port.actions.list.is_empty() && !self.turn.has_more;
@@ -38,6 +39,16 @@ impl ShardDisk {
     /// Its clients go on.
     pub(crate) fn let_clients_go_on(&mut self) {
         if !self.is_ending() {
+            self.port.is_held = false;
+        }
+    }
+
+    /// Its clients end with it, also when they were held: they are answered as long as the engine answers.
+    pub(super) fn end_with_clients(&mut self) {
+        if std::mem::take(&mut self.ending.beneath) && self.is_detaching() {
+            self.detaching = Detaching::No("the daemon ended");
+        }
+        if !self.is_done() {
             self.port.is_held = false;
         }
     }
@@ -64,8 +75,10 @@ impl ShardDisk {
         if self.is_ending() || self.is_detaching() || !self.port.is_held {
             return Err(ENDING.to_owned());
         }
+        if self.port.engine.is_held(now) {
+            return Err(QUIESCED.to_owned());
+        }
         if leaves_pool && self.port.engine.mode().logs() {
-            self.port.is_held = false;
             return Err("its write log is in use again: its mode was changed meanwhile".to_owned());
         }
         if leaves_pool {

@@ -97,7 +97,7 @@ impl ShardDisk {
 
     /// Begins to end, as its clients are told to; [`ShardDisk::drained`] tells when it has.
     pub(crate) fn drain(&mut self, now: Nanos) {
-        self.ending.beneath = false;
+        self.end_with_clients();
         self.begin_to_end(now);
     }
 

@@ -150,7 +150,7 @@ impl ShardDisk {
     /// # Errors
     /// Destaging is held already, or the disk is ending.
     pub(crate) fn begin_hold(&mut self, now: Nanos, span: Duration) -> Result<u64, String> {
-        if self.is_ending() {
+        if self.is_ending() || self.is_held() {
             return Err(ENDING.to_owned());
         }
         if self.port.engine.is_held(now) {

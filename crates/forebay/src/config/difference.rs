@@ -96,10 +96,14 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
     found.extend(gone.map(|disk| Difference::Removed(disk.name.clone())));
     let is_same_disks = found.is_empty();
     for (before, disk) in new.disks.iter().filter_map(|it| Some((find(old, &it.name)?, it))) {
-        let [online, mut opened, mut at_start] = before.changed(disk);
-        let is_named_otherwise = has_identity_in_pool(new, disk) && !is_same_pool(before, disk);
-        if is_named_otherwise || !outlives_its_opening(disk) {
+        let [mut online, mut opened, mut at_start] = before.changed(disk);
+        let leaves_unit = is_unit(new, disk) && !is_same_pool(before, disk);
+        if leaves_unit || !outlives_its_opening(disk) {
             at_start.append(&mut opened);
+        }
+        if !opened.is_empty() {
+            // All of it, or nothing.
+            opened.append(&mut online);
         }
         if !online.is_empty() {
             found.push(Difference::Changed(disk.name.clone(), online));
@@ -198,10 +202,9 @@ fn outlives_its_opening(disk: &DiskSpec) -> bool {
     disk.backend.parse::<Uri>().is_ok_and(|uri| uri.outlives_its_opening())
 }
 
-/// True when a disk is a logical unit that is named after what its pool calls it: initiators would find another unit.
-pub fn has_identity_in_pool(spec: &DaemonSpec, disk: &DiskSpec) -> bool {
-    disk.unit_id.is_none()
-        && spec.targets.iter().any(|it| it.luns.values().any(|unit| *unit == disk.name))
+/// True when a disk is a logical unit: its pool keeps its reservations, and as a rule its name.
+pub fn is_unit(spec: &DaemonSpec, disk: &DiskSpec) -> bool {
+    spec.targets.iter().any(|it| it.luns.values().any(|unit| *unit == disk.name))
 }
 
 /// True when a disk has its record in the same pool as before, or in none.

@@ -209,6 +209,7 @@ pub(super) async fn end(
         Ok(drained) => drained,
         Err(why) => bail!("disk '{name}': {why:#}"),
     };
+    let disk = state.as_it_is(&disk);
     state.note_quiet(&disk, &drained);
     let left = ending::left(&drained);
     let (noting, ended) = (disk.clone(), drained.clone());

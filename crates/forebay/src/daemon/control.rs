@@ -1,6 +1,8 @@
 //! The control socket: HTTP with JSON over a unix socket, answered from shards by mailbox.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +56,8 @@ pub struct ControlState {
     watch: Watch,
     /// After the start one disk is opened or decided about after the other, none while the daemon ends.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
+    /// The daemon ends: no disk is opened any more.
+    is_ending: AtomicBool,
     /// The configuration is read again once at a time.
     pub(super) reloading: tokio::sync::Mutex<()>,
     /// One disk is resized after the other.
@@ -208,6 +212,7 @@ impl ControlState {
             frontends,
             watch,
             opening: Arc::default(),
+            is_ending: AtomicBool::new(false),
             reloading: tokio::sync::Mutex::default(),
             resizing: tokio::sync::Mutex::default(),
             events,
@@ -241,6 +246,16 @@ impl ControlState {
         self.watch.add(&disk.disk);
         lock(&self.ready).push(disk.clone());
         self.attach(&disk).await
+    }
+
+    /// The daemon ends.
+    pub(super) fn note_end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+    }
+
+    /// True once the daemon ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
     }
 
     /// A disk was opened again, beneath its clients, who find it where they did.
@@ -332,20 +347,25 @@ impl ControlState {
         }
     }
 
-    /// Lets go of the flash that no other disk has than `disks`; nobody opens a disk meanwhile.
-    pub(super) async fn close_flash(&self, disks: Vec<DiskSpec>) {
+    /// Lets go of flash that no disk has, or is to have, but for those of this name; nobody opens a disk meanwhile.
+    pub(super) async fn close_flash_but_of(&self, name: &str) {
+        let served = self.disks();
+        let is_another = |disk: &&Arc<ServedDisk>| disk.ended().is_none() && disk.name() != name;
+        let of_served = served.iter().filter(is_another).filter_map(|disk| Some(disk.in_pool()?.0));
+        let has_ended =
+            |name: &str| served.iter().any(|it| it.name() == name && it.ended().is_some());
+        let spec = self.opener.spec();
+        let asked = spec.disks.iter().filter(|it| it.name.0 != name && !has_ended(&it.name.0));
+        let of_asked = asked.filter_map(|disk| Some(disk.flash.as_ref()?.path.clone()));
+        let used: BTreeSet<PathBuf> = of_served.chain(of_asked).collect();
         let flash = self.opener.flash.clone();
-        let _ = tokio::task::spawn_blocking(move || flash.close_unused(&disks)).await;
+        let _ = tokio::task::spawn_blocking(move || flash.close_unused(&used)).await;
     }
 
     /// Lets go of the flash of disks that have ended.
     pub(super) async fn close_unused_flash(&self) {
         let _no_other = self.opening.lock().await;
-        let (mut disks, served) = (self.opener.spec().disks.clone(), self.disks());
-        let has_ended =
-            |name: &str| served.iter().any(|it| it.name() == name && it.ended().is_some());
-        disks.retain(|disk| !has_ended(&disk.name.0));
-        self.close_flash(disks).await;
+        self.close_flash_but_of("").await;
     }
 
     /// A disk that has ended, or was never served, is not part of the configuration any more.
@@ -436,6 +456,12 @@ impl ControlState {
         let mut disks = self.disks();
         disks.retain(|disk| disk.ended().is_none());
         self.figures.all(disks).await
+    }
+
+    /// A disk as it is served by now: it may have been opened again.
+    pub(super) fn as_it_is(&self, disk: &Arc<ServedDisk>) -> Arc<ServedDisk> {
+        let is_it = |it: &Arc<ServedDisk>| it.handle.is(&disk.handle);
+        self.disks().into_iter().find(is_it).unwrap_or_else(|| disk.clone())
     }
 
     /// A disk that is served, or the answer that there is none.

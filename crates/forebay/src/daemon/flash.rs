@@ -136,12 +136,10 @@ impl Flash {
         }
     }
 
-    /// Lets go of the pools that none of `disks` has, so that their flash is free for others; may wait for them. Nobody
-    /// opens one meanwhile.
-    pub(super) fn close_unused(&self, disks: &[DiskSpec]) {
-        let is_unused = |at: &PathBuf, open: &mut Open| {
-            !open.is_unquiet && !disks.iter().filter_map(path).any(|used| used == at)
-        };
+    /// Lets go of the pools that are not `used`, so that their flash is free for others; may wait for them. Nobody opens one
+    /// meanwhile.
+    pub(super) fn close_unused(&self, used: &BTreeSet<PathBuf>) {
+        let is_unused = |at: &PathBuf, open: &mut Open| !open.is_unquiet && !used.contains(at);
         let unused: Vec<_> = lock(&self.pools).extract_if(.., is_unused).collect();
         for (_, open) in unused {
             open.ends.store(true, Ordering::Release);

@@ -258,6 +258,7 @@ impl Daemon {
         // A disk that is being opened comes to its shard before that ends, or not at all; no other is opened.
         let opening = self.control.opening.clone().lock_owned();
         let _no_other = timeout_at(Instant::now() + OPENING_TIME_MAX, opening).await;
+        self.control.note_end();
         self.control.frontends.close().await;
         self.following.abort();
         advice::settle_all(self.control.disks()).await;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_core::config::Mode;
+use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
 use forebay_shard::{Drained, PrimaryState};
@@ -24,10 +25,11 @@ use tokio::time::{Instant, sleep};
 
 use super::control::ControlState;
 use super::ending::{self, Left};
+use super::opening::check_memory;
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
 use crate::config::DiskSpec;
-use crate::config::difference::{self, has_identity_in_pool, is_same_pool};
+use crate::config::difference::{self, is_same_pool, is_unit};
 use crate::config::settings::Setting;
 
 /// Time that a log has to be destaged, for its disk to leave the pool.
@@ -81,7 +83,7 @@ impl Reopening<'_> {
     async fn carry_out(&self, before: Among<'_>, after: Among<'_>) -> Result<()> {
         let leaves_pool = before.0.flash.is_some()
             && (!is_same_pool(before.0, after.0) || self.makes_room(after));
-        self.check().await?;
+        self.check(before.0, after.0).await?;
         if leaves_pool {
             self.empty_log(before.0).await?;
         }
@@ -89,7 +91,7 @@ impl Reopening<'_> {
         let began = Instant::now();
         let ended = self.served.handle.end_beneath(leaves_pool).await;
         if leaves_pool && ended.is_err() {
-            self.served.handle.set_mode(before.0.mode.0).await?;
+            let _ = self.served.handle.set_mode(before.0.mode.0).await;
         }
         let left = self.leave(ended?).await;
         let why = match left.and_then(|left| match left {
@@ -131,25 +133,51 @@ impl Reopening<'_> {
         }
     }
 
-    /// Whether its pool is too small and is to be made anew, as it can be when no other disk has it, and initiators do not
-    /// know the disk by its name there.
+    /// Whether its pool is too small and is to be made anew, as it can be when no other disk has it, and it keeps no name and
+    /// no reservations of a logical unit.
     fn makes_room(&self, (disk, disks): Among<'_>) -> bool {
         let opener = &self.state.opener;
         let others = disks.iter().filter(|it| it.name != disk.name);
         !opener.flash.has_room(disk, disks)
             && !others.into_iter().any(|other| is_same_pool(other, disk))
-            && !has_identity_in_pool(&opener.spec(), disk)
+            && !is_unit(&opener.spec(), disk)
     }
 
-    /// Finds what speaks against it before anybody has to wait.
-    async fn check(&self) -> Result<()> {
-        let status = self.served.handle.stats().await?;
+    /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened.
+    async fn check(&self, before: &DiskSpec, after: &DiskSpec) -> Result<()> {
+        let handle = &self.served.handle;
+        ensure!(handle.is_open(), "it ends, or is being detached");
+        let status = handle.stats().await?;
         ensure!(
-            matches!(status.primary_storage, PrimaryState::Connected | PrimaryState::Fails),
-            "primary storage does not answer: it can be opened again when that does"
+            status.primary_storage == PrimaryState::Connected,
+            "primary storage does not answer as it should: the disk can be opened again when it does"
         );
-        ensure!(self.served.handle.is_open(), "it ends, or is being detached");
-        Ok(())
+        if let Some(standing) = self.served.standing() {
+            bail!("{standing}: that is to be put right first");
+        }
+        let has_failed = status.engine.flash.state == TierState::Failed
+            || status.engine.log.is_some_and(|log| {
+                matches!(log.state, LogState::Failed | LogState::Lost) || log.is_lost
+            });
+        ensure!(
+            !has_failed,
+            "its flash has failed: a disk that is opened again goes on with it. Detach the disk, or stop Forebay, and start it \
+             with other flash"
+        );
+        let size = match handle.measure(None).await? {
+            Some(size) => size,
+            None => {
+                self.state.look(&self.served).await.context("cannot look at primary storage")?.size
+            }
+        };
+        ensure!(
+            size == handle.size(),
+            "primary storage has another size than the disk: first give 'forebay disk resize {}'",
+            before.name
+        );
+        let has = self.served.info().ram_bytes;
+        let more = before.ram_bytes.max(after.ram_bytes).saturating_sub(has);
+        check_memory(more, false)
     }
 
     /// Has the log destaged, and written to no more, while clients go on.
@@ -193,14 +221,14 @@ impl Reopening<'_> {
     /// Opens it, when the flash is let go of that it has left.
     async fn open_elsewhere(&self, (disk, disks): Among<'_>, has_left: bool) -> Result<()> {
         if has_left {
-            let others = disks.iter().filter(|it| it.name != disk.name).cloned().collect();
-            self.state.close_flash(others).await;
+            self.state.close_flash_but_of(&disk.name.0).await;
         }
         self.open((disk, disks)).await
     }
 
     /// Opens it in the place of the one that has ended.
     async fn open(&self, (disk, disks): Among<'_>) -> Result<()> {
+        ensure!(!self.state.is_ending(), "the daemon is ending");
         let give_up = Instant::now() + IN_USE_MAX;
         let opened = loop {
             let (of, among) = (disk.clone(), disks.to_vec());
