@@ -291,7 +291,7 @@ Examples:
   forebay disk set db --mode write-back
   forebay disk set db --mode write-through --wait --timeout 10m
   forebay disk set db --block-size 16KiB --dry-run
-  forebay disk set db --flash /dev/nvme1n1:64GiB      # to another device, with the guest at work")]
+  forebay disk set db --flash /dev/nvme1n1:64GiB      # to another device")]
 pub struct SetArgs {
     /// The disk
     pub disk: Name,

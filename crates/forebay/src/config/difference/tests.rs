@@ -43,9 +43,9 @@ fn each_difference_between_two_configurations_is_named() {
     let written_back = disk("a", "mode = \"write-back\"\nflash = \"/f:64MiB\"");
     let opened = "a opened-again mode=write-back,flash=/f:64MiB,write-log=16MiB";
     check(&a, &written_back, &[opened]);
-    let larger = written_back.replace("64MiB", "80MiB") + "read-only = true";
+    let larger = written_back.replace("64MiB", "80MiB") + "raw-anyway = true";
     let opened = "a opened-again flash=/f:80MiB,write-log=20MiB";
-    check(&written_back, &larger, &[opened, "a at-next-start read-only"]);
+    check(&written_back, &larger, &[opened, "a at-next-start raw-anyway"]);
     // What is only in memory would be lost.
     let in_memory = |more: &str| disk("a", more).replace("file:/san/a", "model:san?inner=mem:1MiB");
     let block = "block-size = \"4KiB\"";
