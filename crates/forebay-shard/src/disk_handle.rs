@@ -235,7 +235,7 @@ impl DiskHandle {
         self.answered(|on, answer| on.disk.drop_cache(on.now, answer)).await
     }
 
-    /// Ends the disk beneath its clients, who wait for one that takes its place ([`ShardSender::replace`]). Before that
+    /// Ends the disk beneath its clients, who wait for one that takes its place ([`ShardSender::replace`](crate::ShardSender::replace)). Before that
     /// waits until it owes them nothing, ten seconds at most. `leaves_pool`: it is to leave its pool, which takes a disk
     /// whose log is empty, in a mode without one.
     ///
@@ -265,7 +265,8 @@ impl DiskHandle {
             anyhow::ensure!(!is_late, "requests of its clients did not finish; try again");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        let end = move |on: &mut Visit<'_>, answer| on.disk.end_beneath(on.now, leaves_pool, answer);
+        let end =
+            move |on: &mut Visit<'_>, answer| on.disk.end_beneath(on.now, leaves_pool, answer);
         self.answered(end).await?.map_err(anyhow::Error::msg)
     }
 
