@@ -93,25 +93,14 @@ impl Reopening<'_> {
         if leaves_pool && ended.is_err() {
             let _ = self.served.handle.set_mode(before.0.mode.0).await;
         }
-        let left = self.leave(ended?).await;
-        let why = match left.and_then(|left| match left {
-            Left::OnPrimaryStorage => Ok(()),
-            _ if !leaves_pool => Ok(()),
-            _ => bail!("its log is not empty"),
-        }) {
-            Ok(()) => match self.open_elsewhere(after, leaves_pool).await {
-                Ok(()) => {
-                    let text = format!(
-                        "the disk was opened again: {}; its clients waited for {} ms",
-                        self.what,
-                        began.elapsed().as_millis()
-                    );
-                    self.report(Severity::Info, &text);
-                    return Ok(());
-                }
-                Err(why) => why,
-            },
-            Err(why) => why,
+        let Err(why) = self.open_after(ended?, after, leaves_pool).await else {
+            let text = format!(
+                "the disk was opened again: {}; its clients waited for {} ms",
+                self.what,
+                began.elapsed().as_millis()
+            );
+            self.report(Severity::Info, &text);
+            return Ok(());
         };
         let why = opener::refusal(&why).unwrap_or_else(|| format!("{why:#}"));
         match self.open(before).await {
@@ -218,12 +207,14 @@ impl Reopening<'_> {
         Ok(left)
     }
 
-    /// Opens it, when the flash is let go of that it has left.
-    async fn open_elsewhere(&self, (disk, disks): Among<'_>, has_left: bool) -> Result<()> {
-        if has_left {
-            self.state.close_flash_but_of(&disk.name.0).await;
+    /// Notes how it has ended, lets go of the flash that it has left, and opens it.
+    async fn open_after(&self, ended: Drained, after: Among<'_>, leaves_pool: bool) -> Result<()> {
+        let left = self.leave(ended).await?;
+        if leaves_pool {
+            ensure!(left == Left::OnPrimaryStorage, "its log is not empty");
+            self.state.close_flash_but_of(self.served.name()).await;
         }
-        self.open((disk, disks)).await
+        self.open(after).await
     }
 
     /// Opens it in the place of the one that has ended.
