@@ -259,3 +259,46 @@ def a_reservation_is_in_force_before_and_after(bed):
     check(h, False, False)
     check(attach(one), False, False)
     assert one.stop() == 0
+
+
+@test(forebay_only=True)
+def all_disks_of_a_pool_move_to_another_device(bed):
+    old, new = bed.path("old"), bed.path("new")
+    names, handles = "abc", {}
+    for name in names:
+        bed.image(name + ".raw", 4 * MIB)
+    flash = 'flash = "%s:16MiB"\n' % old
+    back = flash + 'mode = "write-back"\nwrite-log = "4MiB"\n'
+    served = Served(bed, disk(bed, "a", back), disk(bed, "b", back), disk(bed, "c", flash))
+    for version, name in enumerate(names, 1):
+        handles[name] = client(bed, name)
+        for at in range(0, MIB, 4096):
+            handles[name].pwrite(pattern(at, 4096, version), at)
+    pools = lambda: json.loads(bed.run([bed.program, "pool", "list", "--json", "--control", served.control]))
+    move = [bed.program, "pool", "drain", old, "--to", new, "--control", served.control]
+    said = bed.run(move, code=None)
+    assert said.returncode == 1 and "as large as the first disk wants" in said.stderr, said
+    # A pool with room, which a disk leaves behind.
+    bed.image("d.raw", 4 * MIB)
+    assert told(bed, served, "add", "d", "file:" + bed.path("d.raw"), "--flash", new + ":64MiB", "--ram", "4MiB",
+                "--mode", "write-back", "--nbd", "unix:" + bed.path("d.sock")) == {"d": ("added", None)}
+    bed.run([bed.program, "disk", "remove", "d", "--control", served.control])
+    assert "this would change" in bed.run([*move, "--dry-run"]) and pools()["path"] == old
+    assert bed.run(move).count("opened again") == 3
+    assert pools()["path"] == new and sorted(each["name"] for each in pools()["disks"]) == ["a", "b", "c"]
+    listed = bed.run([bed.program, "pool", "list", "--control", served.control])
+    assert new in listed and old not in listed and "good" in listed, listed
+    # Nobody has the old one.
+    bed.run([bed.program, "pool", "check", old])
+    os.unlink(old)
+    said = bed.run(move, code=None)
+    assert said.returncode == 1 and "does not use" in said.stderr, said
+    for version, name in enumerate(names, 1):
+        handles[name].pwrite(pattern(2 * MIB, 4096, version), 2 * MIB)
+    restart(served, by_kill=True)
+    for version, name in enumerate(names, 1):
+        handle = client(bed, name)
+        for at in [*range(0, MIB, 4096), 2 * MIB]:
+            assert bytes(handle.pread(4096, at)) == pattern(at, 4096, version), (name, at)
+        handle.shutdown()
+    assert served.server.stop() == 0

@@ -184,12 +184,14 @@ def settings_that_would_change_nothing_are_refused(bed):
 
 
 @test(forebay_only=True)
-def a_mode_that_needs_a_log_says_which_option_gives_one(bed):
-    image = bed.image("disk.raw", 16 * MIB)
-    disk = bed.disk("file:" + image, flash=bed.path("pool") + ":16MiB")
-    said = bed.run([bed.program, "disk", "set", "disk", "--mode", "write-back", "--control",
-                    bed.path("disk.control")], code=None)
-    assert said.returncode == 1 and "--write-log" in said.stderr, said.stderr
+def a_mode_that_needs_a_log_gets_one_with_flash_and_says_without_that_it_needs_it(bed):
+    disk = bed.disk("file:" + bed.image("disk.raw", 16 * MIB))
+    change = [bed.program, "disk", "set", "disk", "--control", bed.path("disk.control"), "--mode", "write-back"]
+    said = bed.run(change, code=None)
+    assert said.returncode == 1 and "a write log needs flash" in said.stderr, said.stderr
+    bed.run([*change, "--flash", bed.path("pool") + ":16MiB"])
+    stats = disk.stats()
+    assert stats["mode_actual"] == "write-back" and stats["log"] is not None, stats
 
 
 @test(forebay_only=True)

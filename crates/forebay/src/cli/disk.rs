@@ -388,8 +388,12 @@ pub struct ResolveArgs {
 /// The commands of `forebay pool`.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
+    /// Name the flash pools that daemons use
+    List(ListArgs),
     /// Show what is in a flash pool, in use or not: disks, dirty data, generations, health
     Show(PoolShowArgs),
+    /// Move all disks of a flash pool to another one, with the guests at work
+    Drain(PoolDrainArgs),
     /// Verify all checksums of a flash pool that nobody uses
     Check(PoolArgs),
 }
@@ -406,6 +410,30 @@ Examples:
 pub struct PoolShowArgs {
     /// The file or block device
     pub path: PathBuf,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// `forebay pool drain`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+One disk moves after the other, as by 'forebay disk set --flash': its write log is emptied, with the guest at work, and its \
+cache begins empty. A disk that cannot be moved stays, and the command says why. When the last disk has gone, nobody has the old pool \
+open any more: its device may be pulled out.
+
+Examples:
+  forebay pool drain /dev/nvme0n1 --to /dev/nvme1n1 --dry-run
+  forebay pool drain /dev/nvme0n1 --to /dev/nvme1n1")]
+pub struct PoolDrainArgs {
+    /// The file or block device of the pool that is in use
+    pub path: PathBuf,
+    /// Where the disks go: a pool that has room for them, or a blank block device
+    #[arg(long, value_name = "PATH")]
+    pub to: PathBuf,
+    /// Say what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,

@@ -1,8 +1,8 @@
-//! `forebay pool`: looks into a flash pool.
+//! `forebay pool`: looks into flash pools, and empties one.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, bail};
 use forebay_backends::size::rounded;
@@ -18,10 +18,15 @@ use super::table::{count, of};
 use crate::cli::disk::{PoolArgs, PoolCommand, PoolShowArgs};
 use crate::messages;
 
+mod drain;
+mod list;
+
 /// Carries out a command.
 pub(crate) fn pool(command: PoolCommand) -> Result<()> {
     match command {
+        PoolCommand::List(args) => client::block_on(list::list(&args)),
         PoolCommand::Show(args) => show(&args),
+        PoolCommand::Drain(args) => client::block_on(drain::drain(&args)),
         PoolCommand::Check(args) => verify(&args),
     }
 }
@@ -44,6 +49,11 @@ fn show(args: &PoolShowArgs) -> Result<()> {
 
 /// What the daemon tells that uses the pool at `path`: the one at `control`, or any of this user.
 async fn used(path: &Path, control: Option<&Path>) -> Result<PoolReport> {
+    Ok(used_at(path, control).await?.1)
+}
+
+/// The same, with the daemon's control socket.
+async fn used_at(path: &Path, control: Option<&Path>) -> Result<(PathBuf, PoolReport)> {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut trouble = None;
     for socket in client::sockets(control) {
@@ -51,7 +61,7 @@ async fn used(path: &Path, control: Option<&Path>) -> Result<PoolReport> {
             Ok(pools) => {
                 let is_it = |pool: &PoolReport| real(Path::new(&pool.path)) == real(path);
                 if let Some(found) = pools.into_iter().find(is_it) {
-                    return Ok(found);
+                    return Ok((socket, found));
                 }
             }
             // One left behind by a daemon that was killed, for instance.
