@@ -9,8 +9,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use forebay_backends::Look;
 use forebay_backends::size::rounded;
+use forebay_backends::{Look, Probe};
 use forebay_host::events::Severity;
 
 use super::advice;
@@ -157,8 +157,10 @@ async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resi
     let look = match disk.measure(None).await? {
         Some(size) => Look { size, modified: None, changed: None },
         None => {
-            let look =
-                state.look(&served).await.context("cannot see how long primary storage is")?;
+            let look = state
+                .look(&served, Probe::look_durably)
+                .await
+                .context("cannot see how long primary storage is")?;
             disk.measure(Some(look.size)).await?;
             look
         }

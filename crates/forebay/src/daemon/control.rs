@@ -16,7 +16,7 @@ use forebay_shard::{DiskStatus, Drained, Gone};
 use tokio::sync::Notify;
 
 use anyhow::{Context, Result};
-use forebay_backends::Look;
+use forebay_backends::{Look, Probe};
 
 use super::advice;
 use super::api::{
@@ -352,10 +352,10 @@ impl ControlState {
         let served = self.disks();
         let is_another = |disk: &&Arc<ServedDisk>| disk.ended().is_none() && disk.name() != name;
         let of_served = served.iter().filter(is_another).filter_map(|disk| Some(disk.in_pool()?.0));
-        let has_ended =
-            |name: &str| served.iter().any(|it| it.name() == name && it.ended().is_some());
+        // The others are not served, or are to be.
+        let is_known = |name: &str| served.iter().any(|it| it.name() == name);
         let spec = self.opener.spec();
-        let asked = spec.disks.iter().filter(|it| it.name.0 != name && !has_ended(&it.name.0));
+        let asked = spec.disks.iter().filter(|it| it.name.0 != name && !is_known(&it.name.0));
         let of_asked = asked.filter_map(|disk| Some(disk.flash.as_ref()?.path.clone()));
         let used: BTreeSet<PathBuf> = of_served.chain(of_asked).collect();
         let flash = self.opener.flash.clone();
@@ -375,13 +375,17 @@ impl ControlState {
         self.frontends.close_unused(&self.opener.spec());
     }
 
-    /// What primary storage of a disk looks like, durably.
+    /// What primary storage of a disk looks like, to this `look`.
     ///
     /// # Errors
     /// The kernel's, or it takes longer than [`LOOK_MAX`].
-    pub(super) async fn look(&self, disk: &ServedDisk) -> Result<Look> {
+    pub(super) async fn look(
+        &self,
+        disk: &ServedDisk,
+        look: impl FnOnce(&Probe) -> std::io::Result<Look> + Send + 'static,
+    ) -> Result<Look> {
         let probe = disk.probe()?;
-        let looking = tokio::task::spawn_blocking(move || probe.look_durably());
+        let looking = tokio::task::spawn_blocking(move || look(&probe));
         let looked = tokio::time::timeout(LOOK_MAX, looking).await;
         Ok(looked.context("it does not answer")???)
     }

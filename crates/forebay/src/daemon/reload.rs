@@ -163,6 +163,10 @@ pub(super) async fn take_over(
         change.error = done.err().map(|error| format!("{error:#}"));
     }
     state.opener.change_spec(spec);
+    if found.iter().any(|it| matches!(it, Difference::OpenedAgain(..))) {
+        // What one of them has left may have been of another one by then.
+        state.close_unused_flash().await;
+    }
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
             Difference::Removed(disk) => remove(state, &disk.0).await,

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use forebay_backends::Probe;
 use forebay_core::config::Mode;
 use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
@@ -84,14 +85,15 @@ impl Reopening<'_> {
         let leaves_pool = before.0.flash.is_some()
             && (!is_same_pool(before.0, after.0) || self.makes_room(after));
         self.check(before.0, after.0).await?;
-        if leaves_pool {
-            self.empty_log(before.0).await?;
+        if leaves_pool && let Err(why) = self.empty_log(before.0).await {
+            self.take_mode_back(before.0).await;
+            return Err(why);
         }
         advice::settle(&self.served).await;
         let began = Instant::now();
         let ended = self.served.handle.end_beneath(leaves_pool).await;
         if leaves_pool && ended.is_err() {
-            let _ = self.served.handle.set_mode(before.0.mode.0).await;
+            self.take_mode_back(before.0).await;
         }
         let Err(why) = self.open_after(ended?, after, leaves_pool).await else {
             let text = format!(
@@ -105,6 +107,8 @@ impl Reopening<'_> {
         let why = opener::refusal(&why).unwrap_or_else(|| format!("{why:#}"));
         match self.open(before).await {
             Ok(()) => bail!("{why}; the disk goes on as it was"),
+            // Whose clients it has are closed, and the next start opens it.
+            Err(_) if self.state.is_ending() => bail!("the daemon is ending"),
             Err(error) => {
                 let text = format!(
                     "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
@@ -139,7 +143,8 @@ impl Reopening<'_> {
         let status = handle.stats().await?;
         ensure!(
             status.primary_storage == PrimaryState::Connected,
-            "primary storage does not answer as it should: the disk can be opened again when it does"
+            "primary storage does not answer, or has failed an I/O that has not worked since ('forebay disk show' says \
+             which): the disk can be opened again when it does"
         );
         if let Some(standing) = self.served.standing() {
             bail!("{standing}: that is to be put right first");
@@ -155,18 +160,18 @@ impl Reopening<'_> {
         );
         let size = match handle.measure(None).await? {
             Some(size) => size,
-            None => {
-                self.state.look(&self.served).await.context("cannot look at primary storage")?.size
-            }
+            None => self.state.look(&self.served, Probe::look).await?.size,
         };
         ensure!(
             size == handle.size(),
             "primary storage has another size than the disk: first give 'forebay disk resize {}'",
             before.name
         );
-        let has = self.served.info().ram_bytes;
-        let more = before.ram_bytes.max(after.ram_bytes).saturating_sub(has);
-        check_memory(more, false)
+        // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not.
+        let has = status.engine.ram.slots_ready * before.block_size;
+        let finer = (before.block_size / after.block_size).max(1);
+        let needed = before.ram_bytes.max(after.ram_bytes) + status.engine.metadata_bytes * finer;
+        check_memory(needed.saturating_sub(has), false)
     }
 
     /// Has the log destaged, and written to no more, while clients go on.
@@ -178,18 +183,26 @@ impl Reopening<'_> {
         handle.set_mode(Mode::WriteThrough).await?;
         let give_up = Instant::now() + DESTAGE_MAX;
         while handle.stats().await?.engine.mode_actual.logs() {
-            if Instant::now() > give_up {
-                handle.set_mode(before.mode.0).await?;
-                bail!(
-                    "its write log is not destaged within {} s, as it has to be before the disk leaves its pool: first \
-                     give 'forebay disk set {} --mode write-through --wait'",
-                    DESTAGE_MAX.as_secs(),
-                    before.name
-                );
-            }
+            ensure!(
+                Instant::now() < give_up,
+                "its write log is not destaged within {} s, as it has to be before the disk leaves its pool: first \
+                 give 'forebay disk set {} --mode write-through --wait'",
+                DESTAGE_MAX.as_secs(),
+                before.name
+            );
             sleep(LOOK_AGAIN).await;
         }
         Ok(())
+    }
+
+    /// It does not leave its pool after all.
+    async fn take_mode_back(&self, before: &DiskSpec) {
+        if let Err(error) = self.served.handle.set_mode(before.mode.0).await {
+            self.report(
+                Severity::Warning,
+                &format!("it is not in mode {} again: {error:#}", before.mode),
+            );
+        }
     }
 
     /// Notes how it has ended; where everything is.
