@@ -282,7 +282,7 @@ The options are those of 'forebay run'. A change is kept in the state folder, co
 file, and is in force after a restart. 'forebay config save' writes it into the file, 'forebay disk reset' \
 takes it back. A daemon of 'forebay run' keeps it until it ends.
 
-With another block size, flash, write log and some more, the disk is opened again beneath its clients: they wait for some \
+For another block size, flash or write log, and some more, the disk is opened again beneath its clients. They wait for some \
 tenths of a second, and RAM begins empty. --dry-run says when that is so, and what is dropped. The command says which \
 settings wait for a restart. A change from write-back first \
 drains the log, with the guest at work. 'forebay disk show' says how far it is. If destaging is paused, it goes on.
@@ -389,13 +389,27 @@ pub struct ResolveArgs {
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// Name the flash pools that daemons use
-    List(ListArgs),
+    List(PoolListArgs),
     /// Show what is in a flash pool, in use or not: disks, dirty data, generations, health
     Show(PoolShowArgs),
     /// Move all disks of a flash pool to another one, with the guests at work
     Drain(PoolDrainArgs),
     /// Verify all checksums of a flash pool that nobody uses
     Check(PoolArgs),
+}
+
+/// `forebay pool list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It asks every daemon whose control socket is in the user's folder, or the one at --control.
+
+Examples:
+  forebay pool list
+  forebay pool list --json | jq .path")]
+pub struct PoolListArgs {
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
 }
 
 /// `forebay pool show`.

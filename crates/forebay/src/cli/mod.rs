@@ -70,7 +70,7 @@ pub enum Command {
     /// Show what was changed while Forebay ran, and write it into the configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look into a flash pool: what is in it, and whether it is sound
+    /// Look into flash pools: what is in them, and whether they are sound; empty one
     #[command(subcommand)]
     Pool(disk::PoolCommand),
     /// Look at an image that nobody uses, and repair it from its destage journal

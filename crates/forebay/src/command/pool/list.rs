@@ -5,13 +5,13 @@ use forebay_backends::size::rounded;
 use forebay_host::pool::report::PoolReport;
 
 use super::health;
-use crate::cli::disk::ListArgs;
+use crate::cli::disk::PoolListArgs;
 use crate::command::client;
 use crate::command::output::show;
 use crate::command::table::Table;
 
 /// A line for each pool.
-pub(super) async fn list(args: &ListArgs) -> Result<()> {
+pub(super) async fn list(args: &PoolListArgs) -> Result<()> {
     let control = args.common.control.as_deref();
     let (mut pools, mut silent) = (Vec::<PoolReport>::new(), Vec::new());
     for (socket, heard) in client::ask_all::<Vec<PoolReport>>(control, "/v1/pools").await {
