@@ -178,6 +178,9 @@ def what_could_not_be_opened_again_is_not_ended(bed):
         assert "first give 'forebay disk resize a'" in changes["a"][1], changes
         # All of it, or nothing.
         assert settings(bed, served)["iops-limit"]["value"] == "none"
+    # Its mode was asked for together with that, and is not taken for itself.
+    changes = told(bed, served, "set", "a", "--mode", "write-through", "--block-size", "4KiB", code=1)
+    assert "disk resize a" in changes["a"][1] and served.stats("a")["mode"] == "write-back", changes
     bed.run([bed.program, "disk", "resize", "a", "--control", served.control])
     change(bed, served, verifier, block_size="4KiB", iops_limit="5000")
     finish(bed, served, verifier)

@@ -65,8 +65,12 @@ pub(super) async fn set(
         before.sources.changes.set(&of, &settings);
         Ok(())
     };
-    let answer = answer(state.clone(), name.clone(), wish.dry_run, edit).await;
-    if answer.status().is_success()
+    let reloaded = match carry_out(state.clone(), name.clone(), wish.dry_run, edit).await {
+        Ok(reloaded) => reloaded,
+        Err(refusal) => return *refusal,
+    };
+    let has_changed = reloaded.changes.iter().all(|change| change.error.is_none());
+    if has_changed
         && !wish.dry_run
         && has_mode
         && let Ok(disk) = state.find(&name.0)
@@ -76,7 +80,7 @@ pub(super) async fn set(
     {
         return refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"));
     }
-    answer
+    Json(reloaded).into_response()
 }
 
 /// Takes changes of a disk back: it is as the file says.
@@ -254,12 +258,27 @@ async fn answer(
     dry_run: bool,
     edit: impl FnOnce(Before<'_>) -> Result<()> + Send + 'static,
 ) -> Response {
+    match carry_out(state, name, dry_run, edit).await {
+        Ok(reloaded) => Json(reloaded).into_response(),
+        Err(refusal) => *refusal,
+    }
+}
+
+/// What changed, or the answer that nothing did.
+async fn carry_out(
+    state: Arc<ControlState>,
+    name: Name,
+    dry_run: bool,
+    edit: impl FnOnce(Before<'_>) -> Result<()> + Send + 'static,
+) -> Result<Reloaded, Box<Response>> {
     // On a task of its own: who asked may leave.
     let of = name.clone();
     match tokio::spawn(async move { change_config(&state, &of, dry_run, edit).await }).await {
-        Ok(Ok(reloaded)) => Json(reloaded).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Ok(Ok(reloaded)) => Ok(reloaded),
+        Ok(Err(error)) => {
+            Err(Box::new(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"))))
+        }
+        Err(error) => Err(Box::new(refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))),
     }
 }
 
