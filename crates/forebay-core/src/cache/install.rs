@@ -18,6 +18,7 @@ use crate::action::Buffer;
 use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask};
 use crate::ids::{BlockIndex, SlotId};
+use crate::misses::Fate;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -78,6 +79,9 @@ impl Cache {
         let slot = self.take_ram_slot(undestaged, cx);
         let (Some(slot), Some(ram)) = (slot, &mut self.ram) else {
             cx.counters.ram_fills_skipped += 1;
+            if !self.is_on_flash(block) {
+                cx.misses.note_lost(block, Fate::Bypassed);
+            }
             return;
         };
         ram.copy_in(block, slot, mask, buffer, cx);

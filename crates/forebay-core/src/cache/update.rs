@@ -66,7 +66,7 @@ impl Cache {
         }
     }
 
-    fn is_on_flash(&self, block: BlockIndex) -> bool {
+    pub(super) fn is_on_flash(&self, block: BlockIndex) -> bool {
         self.flash.as_ref().is_some_and(|flash| flash.tier.find(block).is_some())
     }
 

@@ -116,7 +116,7 @@ pub struct MissStatistics {
     pub cold: u64,
     /// Blocks that had lost their place to others.
     pub evicted: u64,
-    /// Blocks that had passed the cache by: of a sequential stream, or in a mode that keeps nothing of reads.
+    /// Blocks that had passed the cache by: of a sequential stream, in a mode that keeps nothing of reads, or before there was memory.
     pub bypassed: u64,
     /// Blocks that flash had not taken when they left RAM.
     pub not_admitted: u64,

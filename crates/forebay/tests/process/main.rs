@@ -254,6 +254,9 @@ fn stats_show_the_disk_and_name_what_is_there_when_it_is_not() {
     folder.image("disk.raw", 16 << 20);
     let _server = start(&folder, &[]);
     let control = folder.text("", "control.sock");
+    // The disk serves before its RAM is there.
+    let ram = || stats(&control, "db").unwrap()["engine"]["ram"].take();
+    while ram()["slots_ready"] != ram()["slots"] {}
     let mut client = Client::attach(&folder.path("nbd.sock"), "db");
     client.read(0, 4096);
     client.read(0, 4096);

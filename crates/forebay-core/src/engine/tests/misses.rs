@@ -64,6 +64,19 @@ fn a_read_that_asks_not_to_be_cached_passes_by() {
 }
 
 #[test]
+fn a_block_that_finds_no_memory_passes_by() {
+    let mut rig = Rig::new(config());
+    let memory = rig.engine.withhold_ram().unwrap();
+    assert_eq!(rig.missed(0, 4096), MissStatistics { cold: 1, ..NONE });
+    rig.write(1, 4096, 4096, 7);
+    rig.settle();
+    assert_eq!(rig.missed(0, 8192), MissStatistics { bypassed: 2, ..NONE });
+    rig.engine.have_memory(memory.end);
+    assert_eq!(rig.missed(0, 8192), MissStatistics { bypassed: 2, ..NONE });
+    assert_eq!(rig.missed(0, 8192), NONE);
+}
+
+#[test]
 fn a_block_that_flash_does_not_take_is_not_admitted() {
     let mut config = config();
     (config.ram_bytes, config.flash_bytes) = (0, 8 * KIB);
