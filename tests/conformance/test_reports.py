@@ -170,7 +170,7 @@ def an_advice_is_shown_with_its_curves_and_the_advised_cache(bed):
     assert page.charts == 4 and "2 disks share what there is" in page.text
 
 
-@test(forebay_only=True, alone=True, timeout=400)
+@test(forebay_only=True, timeout=400)
 def reports_fit_on_a_phone_a_desktop_and_paper(bed):
     with Browser(bed) as browser:
         for name, page in every_kind(bed):
@@ -187,7 +187,7 @@ def reports_fit_on_a_phone_a_desktop_and_paper(bed):
                 assert f.read(5) == b"%PDF-", name
 
 
-@test(forebay_only=True, alone=True, timeout=400)
+@test(forebay_only=True, timeout=400)
 def axe_finds_no_barrier_in_reports(bed):
     with Browser(bed) as browser:
         for name, page in every_kind(bed):
@@ -197,7 +197,7 @@ def axe_finds_no_barrier_in_reports(bed):
                 assert not found, (name, width, theme, found)
 
 
-@test(forebay_only=True, alone=True)
+@test(forebay_only=True)
 def a_report_is_dark_for_those_who_want_that_and_light_on_paper(bed):
     trace, path = write_msr(bed, "t.msr", 2000), bed.path("mrc.html")
     forebay(bed, "mrc", trace, "--policy", "lru,s3fifo", "--html", path)

@@ -33,7 +33,7 @@ class Reader(threading.Thread):
         self.handle.shutdown()
 
 
-@test(forebay_only=True)
+@test(forebay_only=True, timeout=300)
 def a_disk_gets_ram_that_another_does_not_need_and_gives_it_back(bed):
     for name in "ab":
         bed.image(name + ".raw", SIZE)
