@@ -177,6 +177,8 @@ pub struct WriteLogConfig {
     pub flush: FlushSemantics,
     /// How long the epoch under way is left alone, so that its overwrites coalesce.
     pub destage_delay: Nanos,
+    /// How long a record waits when nothing waited before it, so that clients who were just answered are served first.
+    pub destage_yield: Nanos,
     /// Bytes per second that destaging may write.
     pub destage_rate_max: Option<u64>,
     /// Percentage of the log that may be dirty before acknowledgements are delayed.
@@ -212,6 +214,7 @@ impl WriteLogConfig {
             barrier: false,
             flush: FlushSemantics::Honest,
             destage_delay: Nanos::from_millis(1_000),
+            destage_yield: Nanos::from_micros(100),
             destage_rate_max: None,
             throttle_percent: 50,
         }

@@ -146,6 +146,7 @@ pub(crate) fn windows(rng: &mut Rng, setup: &mut Setup) {
         log.barrier = rng.chance(500);
         log.flush = FlushSemantics::Honest;
         log.destage_delay = Nanos::from_micros(rng.pick(&[0, 100, 10_000]));
+        log.destage_yield = log.destage_yield.min(log.destage_delay);
     }
     setup.quiet = false;
     setup.backend.hangs /= 4;

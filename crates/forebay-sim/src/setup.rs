@@ -447,6 +447,7 @@ pub(crate) fn write_log(rng: &mut Rng, config: &mut Config) {
     }
     log.barrier = rng.chance(200);
     log.destage_delay = Nanos::from_micros(rng.pick(&[0, 100, 10_000, 1_000_000]));
+    log.destage_yield = log.destage_yield.min(log.destage_delay);
     log.throttle_percent = rng.pick(&[50, 10, 90]);
     config.write_log = Some(log);
 }

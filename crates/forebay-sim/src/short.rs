@@ -179,6 +179,7 @@ pub(crate) fn setup(seed: u64, rng: &mut Rng) -> Setup {
     let mut log = WriteLogConfig::new(16, rng.between(3, 6) as u32);
     log.staging = true;
     log.destage_delay = Nanos::from_micros(rng.pick(&[0, 100, 2000]));
+    log.destage_yield = log.destage_yield.min(log.destage_delay);
     setup.mode_changes = 0;
     match seed % 8 {
         0 | 1 => {}

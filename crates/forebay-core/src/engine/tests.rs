@@ -113,6 +113,7 @@ fn config() -> Config {
 fn with_log() -> Config {
     let mut log = WriteLogConfig::new(SEGMENT_PAGES, 4);
     log.throttle_percent = 99;
+    log.destage_yield = Nanos(0);
     Config { mode: Mode::WriteBack, write_log: Some(log), ram_bytes: 0, ..config() }
 }
 

@@ -33,7 +33,7 @@ impl Rig {
             write_zeroes: true,
             extents: false,
         };
-        let log = with(WriteLogConfig::new(16, 8));
+        let log = with(WriteLogConfig { destage_yield: Nanos(0), ..WriteLogConfig::new(16, 8) });
         let config = Config {
             write_log: Some(log),
             ram_bytes: 0,

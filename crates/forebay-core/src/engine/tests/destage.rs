@@ -298,11 +298,71 @@ fn what_was_sent_and_not_noted_is_written_again_after_a_lost_session() {
 }
 
 #[test]
+fn clients_who_were_just_answered_go_before_destaging_that_has_caught_up() {
+    let mut config = with_log();
+    let mut log = WriteLogConfig::new(SEGMENT_PAGES, 16);
+    log.destage_yield = Nanos::from_millis(3);
+    config.write_log = Some(log);
+    let mut rig = write_back(config);
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    assert!(rig.drawn().is_empty(), "{:?}", rig.drawn());
+    assert_eq!(rig.engine.next_deadline(), rig.now.plus(Nanos::from_millis(3)));
+    rig.tick(2);
+    rig.write_with(2, 65536, 4096, 2, true);
+    assert_eq!(rig.drawn(), ["log W 12288+8192"]);
+    rig.tick(1);
+    assert_eq!(rig.drawn(), ["log W 12288+8192", "log R 8192+4096"]);
+    // What becomes durable while a batch is under way has waited by then.
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"]);
+    rig.complete(0, IoStatus::Ok);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 65536+4096"]);
+}
+
+#[test]
+fn one_who_waits_for_each_write_has_many_flushed_and_noted_together() {
+    let mut config = with_log();
+    let log = WriteLogConfig::new(SEGMENT_PAGES, 16);
+    config.write_log = Some(WriteLogConfig { destage_yield: Nanos(0), ..log });
+    let mut rig = write_back(config);
+    for n in 0..4 {
+        rig.write_with(n, n * 65536, 4096, 1, true);
+        rig.log();
+        assert_eq!(rig.drawn(), [format!("W {}+4096", n * 65536)]);
+        rig.complete(0, IoStatus::Ok);
+        assert!(rig.drawn().is_empty(), "{:?}", rig.drawn());
+        rig.tick(4);
+    }
+    let rests = rig.engine.next_deadline();
+    assert_eq!(rests, rig.now.plus(Nanos::from_millis(4)), "20 ms after the first");
+    rig.tick(4);
+    assert_eq!(rig.drawn(), ["F 0+0"]);
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["log P 0+0"]);
+    rig.log();
+    assert!(rig.engine.log_is_clean());
+}
+
+#[test]
+fn who_waits_for_the_end_of_the_log_has_it_flushed_at_once() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.drawn(), ["F 0+0"]);
+}
+
+#[test]
 fn records_are_kept_until_a_flush_of_the_same_session_succeeded() {
     let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.complete(0, IoStatus::Ok);
+    rig.tick(20);
     assert_eq!(rig.drawn(), ["F 0+0"]);
     // The server restarts and forgets what it answered.
     rig.backend[..4096].fill(0);
@@ -320,6 +380,7 @@ fn a_flush_that_ends_after_its_session_frees_nothing() {
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.complete(0, IoStatus::Ok);
+    rig.tick(20);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.run_actions();
     rig.backend[..4096].fill(0);
@@ -335,6 +396,7 @@ fn a_flush_of_an_earlier_session_that_fails_late_has_everything_written_again() 
     rig.write_with(1, 0, 4096, 1, true);
     rig.log();
     rig.complete(0, IoStatus::Ok);
+    rig.tick(20);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.run_actions();
     rig.log();

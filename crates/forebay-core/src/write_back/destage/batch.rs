@@ -381,12 +381,13 @@ impl WriteBack {
         let is_full = log.index.zeroes_are_full();
         let is_ending = drive.is_draining || drive.is_ending;
         let is_urgent = is_filling || is_full || is_ending || log.health.failed.is_some();
-        let delay = log.config.destage_delay;
+        let (delay, yields) = (log.config.destage_delay, log.config.destage_yield);
         let destager = &mut self.destager;
         if destager.reached.oldest == Nanos::NEVER {
             destager.reached.oldest = now;
         }
-        has_ended || is_urgent || destager.reached.oldest.plus(delay) <= now
+        let waited = |time: Nanos| destager.reached.oldest.plus(time) <= now;
+        is_urgent || waited(delay) || has_ended && waited(yields)
     }
 
     /// Everything that may be on primary storage and was not flushed, as one batch.

@@ -44,7 +44,7 @@ impl WriteBack {
                 break;
             }
         }
-        self.flush_destaged(cx);
+        self.flush_destaged(are_waiting, cx);
         self.note_flushed_progress(beside, cx);
         self.note_idle(cx.now);
     }
@@ -66,13 +66,17 @@ impl WriteBack {
         let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
         if !destager.goes_on() || !has_dirty {
             let settles = destager.has_to_settle();
-            return if settles { note.min(later(destager.trouble.retry_at)) } else { note };
+            let rest = later(destager.trouble.retry_at).min(later(destager.rest_at()));
+            return if settles { note.min(rest) } else { note };
         }
-        let delayed = destager.reached.oldest.plus(log.config.destage_delay);
+        let oldest = destager.reached.oldest;
+        let delayed = oldest.plus(log.config.destage_delay);
+        let yielded = oldest.plus(log.config.destage_yield);
         let start = later(destager.hold.until)
             .min(later(destager.trouble.retry_at))
             .min(later(destager.window.next_allowed()));
-        start.min(later(delayed)).min(later(destager.settle_at())).min(note)
+        let flush = later(destager.rest_at()).min(later(destager.settle_at()));
+        start.min(later(delayed)).min(later(yielded)).min(flush).min(note)
     }
 
     /// The session of primary storage ended: what was not flushed is written again.

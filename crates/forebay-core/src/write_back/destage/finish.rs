@@ -15,13 +15,13 @@ use crate::write_back::{DestageIo, LogEvent, WriteBack};
 const NOTE_FAILURES_MAX: u32 = 8;
 
 impl Destager {
-    /// Every write of the batch has completed.
-    pub(super) fn end_batch(&mut self, cx: &mut Cx<'_>) {
+    /// Every write of the batch has completed; the record that follows has waited since `oldest`.
+    pub(super) fn end_batch(&mut self, oldest: Nanos, cx: &mut Cx<'_>) {
         self.epochs.on_end(cx.now, self.batch.began);
         self.reached.done = self.batch.limit();
         self.reached.done_mark = self.batch.end();
         self.batch.end_it();
-        self.reached.oldest = Nanos::NEVER;
+        self.reached.oldest = oldest;
         self.flushes.unflushed_since = self.flushes.unflushed_since.min(cx.now);
         cx.counters.destage_batches += 1;
     }
@@ -36,11 +36,16 @@ impl Destager {
 }
 
 impl WriteBack {
-    /// Flushes primary storage when that frees enough, nothing else is to be done, or it is time.
-    pub(super) fn flush_destaged(&mut self, cx: &mut Cx<'_>) {
+    /// Flushes primary storage when that frees enough, nothing else is to be done, or it is time. `are_waiting`: somebody
+    /// waits for room in the log, or for its end.
+    pub(super) fn flush_destaged(&mut self, are_waiting: bool, cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         let waits = match destager.course {
-            Course::Destages => !destager.batch.is_active() && !destager.has_ahead(),
+            Course::Destages => {
+                let is_time =
+                    are_waiting || destager.is_held(cx.now) || destager.rest_at() <= cx.now;
+                is_time && !destager.batch.is_active() && !destager.has_ahead()
+            }
             // What is under way may be the end of a batch.
             Course::Finishes | Course::Stopped => destager.is_at_rest(),
         };

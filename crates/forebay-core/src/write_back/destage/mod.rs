@@ -22,11 +22,12 @@
 //! primary storage alone is a crash-consistent image at every instant (`strict`).
 //!
 //! **Settling.** Primary storage is flushed, and that is noted, when that frees a sixteenth of the log, when nothing else is to
-//! be done, and when a batch ended `SETTLE_AFTER` ago: a process that is killed again and again does not do
-//! the same over and over.
+//! be done and somebody waits or a batch ended `REST_AFTER` ago, and when one ended `SETTLE_AFTER` ago: a process that is
+//! killed again and again does not do the same over and over.
 //!
 //! **Patience.** Epochs that have ended are destaged at once; the one under way is left alone for a
-//! while, so that its overwrites meet in the log.
+//! while, so that its overwrites meet in the log. A destager that has caught up lets clients who were just answered go first:
+//! their next writes are on their way to flash while it works.
 //!
 //! **Failure.** After an error of primary storage the batch pauses, then goes on with what is not done. Nothing
 //! is ever given up, nor when flash is dead, as long as memory has it (`revoke.rs`). Memory for runs is the destager's own: writers that wait for the log hold theirs.
@@ -80,6 +81,9 @@ const ZEROES_PIECE_MAX: u64 = 64 << 20;
 /// Pause after an error of primary storage, the first time and at most.
 const RETRY_MIN: Nanos = Nanos::from_millis(100);
 const RETRY_MAX: Nanos = Nanos::from_millis(10_000);
+/// With nothing else to do, what was destaged is flushed and noted after so long. A guest that waits for each of its writes
+/// leaves the destager without work after each, and would wait for the note's write on flash, too.
+const REST_AFTER: Nanos = Nanos::from_millis(20);
 /// What was destaged is flushed and noted after so long, so that a process that lives no longer gets on.
 const SETTLE_AFTER: Nanos = Nanos::from_millis(1_000);
 /// Of the time, that such flushes take a share of this at most.
@@ -372,6 +376,11 @@ impl Destager {
     fn settle_at(&self) -> Nanos {
         let often = Nanos(self.flushes.took.0.saturating_mul(SETTLE_SHARE));
         self.flushes.unflushed_since.plus(often.max(SETTLE_AFTER))
+    }
+
+    /// When what is done is flushed, with nothing else to do and nobody who waits for that.
+    fn rest_at(&self) -> Nanos {
+        self.flushes.unflushed_since.plus(REST_AFTER)
     }
 
     fn may_start(&self, now: Nanos) -> bool {

@@ -126,7 +126,12 @@ impl WriteBack {
         if !destager.is_at_rest() || destager.batch.has_failed() {
             return false;
         }
-        self.destager.end_batch(cx);
+        let has_caught_up = self.log.reached.durable.sequence <= destager.batch.limit();
+        let oldest = match has_caught_up {
+            true => Nanos::NEVER,
+            false => Nanos(cx.now.0.saturating_sub(self.log.config.destage_yield.0)),
+        };
+        self.destager.end_batch(oldest, cx);
         true
     }
 
