@@ -47,7 +47,7 @@ def durable_writes(run):
     def disk(name, *options):
         # As the raw file: written once, so that no write changes metadata of the file system.
         flash = run.bed.path(name + ".flash")
-        subprocess.run(["dd", "if=/dev/zero", "of=" + flash, "bs=16M", "count=208", "status=none"], check=True)
+        subprocess.run(["dd", "if=/dev/zero", "of=" + flash, "bs=16M", "count=208", "status=none", "conv=fsync"], check=True)
         return run.bed.disk("mem:256MiB", name=name, ram="320MiB", extra=[
             "--flash", flash + ":3GiB", "--write-log", "2GiB", "--mode", "write-back", "--grid-offset", "0", *options])
 
