@@ -149,7 +149,7 @@ def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
     changes = told(bed, served, "set", "a", "--block-size", "4KiB", code=1)
     assert "its clients wait" in changes["a"][1], changes
     assert "tried again every second" in served.stats("a")["storage_changed"]
-    assert "ending" in refused(bed, served, "set", "a", "--mode", "write-through")
+    assert "ending" in told(bed, served, "set", "a", "--mode", "write-through", code=1)["a"][1]
     waiting = verifier.reads
     command = [bed.program, "disk", "detach", "a", "--control", served.control]
     assert "being opened again" in bed.run(command, code=None).stderr
