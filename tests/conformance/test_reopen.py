@@ -11,7 +11,7 @@ from bed import MIB, eventually, need_program, pattern, test
 from test_reload import Served, client, disk
 from test_reservations import RESERVE, attach, check, initiator
 from test_resize import lengthen
-from test_settings import refused, restart, settings, told
+from test_settings import restart, settings, told
 from test_soak import SIZE, Verifier
 
 
