@@ -277,7 +277,7 @@ impl CacheIndex {
     }
 
     /// When time alone asks something of it.
-    pub(crate) fn deadline(&self, now: Nanos, flushes: PrimaryFlushes) -> Nanos {
+    pub(crate) fn deadline(&self, since: Nanos, flushes: PrimaryFlushes) -> Nanos {
         match self.state {
             State::Off => Nanos::NEVER,
             State::Voiding { until } => until,
@@ -286,7 +286,7 @@ impl CacheIndex {
                     Batch::None => self.progress.changed_at.plus(self.config.record_delay),
                     Batch::Flushing(_) | Batch::Writing(_) => Nanos::NEVER,
                 };
-                due.min(self.marking.turn.deadline(now, flushes))
+                due.min(self.marking.turn.deadline(since, flushes))
             }
         }
     }

@@ -70,8 +70,8 @@ impl Turn {
         if is_marked { Turn::Flushing(1, Nanos(0)) } else { Turn::Idle }
     }
 
-    pub(super) fn deadline(&self, now: Nanos, flushes: PrimaryFlushes) -> Nanos {
-        let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
+    pub(super) fn deadline(&self, since: Nanos, flushes: PrimaryFlushes) -> Nanos {
+        let later = |time: Nanos| if time > since { time } else { Nanos::NEVER };
         match *self {
             Turn::Idle | Turn::Recording(_) => Nanos::NEVER,
             Turn::Gathering(until) => until.unwrap_or(Nanos::NEVER),

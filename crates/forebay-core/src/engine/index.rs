@@ -109,8 +109,8 @@ impl Parts {
     }
 
     /// When time alone asks something of the index.
-    pub(super) fn index_deadline(&self, now: Nanos) -> Nanos {
+    pub(super) fn index_deadline(&self, since: Nanos) -> Nanos {
         let index = self.cache_index.as_ref();
-        index.map_or(Nanos::NEVER, |index| index.deadline(now, self.primary.flushes()))
+        index.map_or(Nanos::NEVER, |index| index.deadline(since, self.primary.flushes()))
     }
 }

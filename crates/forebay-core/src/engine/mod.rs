@@ -87,6 +87,8 @@ pub(crate) struct Parts {
     drain_hold: DrainHold,
     /// Something was told since [`Engine::proceed`].
     was_told: bool,
+    /// When it proceeded last: nothing that was due before is due any more. Hits in RAM come and go without that.
+    proceeded: Nanos,
     /// What every request is answered with: the disk ends, or its dirty bytes are lost.
     refuses: Option<IoStatus>,
 }

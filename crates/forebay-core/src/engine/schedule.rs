@@ -130,7 +130,7 @@ impl Parts {
 
     /// See [`Engine::proceed`](super::Engine::proceed).
     pub(super) fn proceed(&mut self, cx: &mut Cx<'_>) {
-        self.was_told = false;
+        (self.was_told, self.proceeded) = (false, cx.now);
         loop {
             self.run_ready(cx);
             self.advance_index(cx);

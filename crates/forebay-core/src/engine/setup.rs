@@ -8,6 +8,7 @@ use crate::cache_index::CacheIndex;
 use crate::config::{Config, GridOffset, Mode, WriteLogConfig};
 use crate::cx::Shared;
 use crate::geometry::{BLOCK_MAX, BLOCK_MIN, Grid, PAGE, REQUEST_MAX, SECTOR};
+use crate::ids::Nanos;
 use crate::observer::{Observer, Uses};
 use crate::primary::Primary;
 use crate::requests::Requests;
@@ -70,6 +71,7 @@ impl Engine {
             // What an earlier run wrote beside the log is flushed before the log answers for it.
             mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
             was_told: false,
+            proceeded: Nanos(0),
             drain_hold: DrainHold::Free,
             refuses: None,
         };

@@ -243,8 +243,8 @@ impl WriteBack {
     }
 
     /// When time alone asks for something of the log or of who waits for the throttle.
-    pub(crate) fn log_deadline(&self, now: Nanos, aim: Aim) -> Nanos {
-        self.log.next_deadline(now).min(self.acknowledgement_due(aim))
+    pub(crate) fn log_deadline(&self, since: Nanos, aim: Aim) -> Nanos {
+        self.log.next_deadline(since).min(self.acknowledgement_due(aim))
     }
 
     /// A lease that was asked for came, or not.

@@ -60,7 +60,8 @@ impl Parts {
     /// When `tick` is due, [`Nanos::NEVER`] when nothing is timed.
     pub(in crate::engine) fn next_deadline(&self, shared: &Shared) -> Nanos {
         let log = self.write_back.as_ref().map_or(Nanos::NEVER, |log| {
-            log.log_deadline(shared.now, self.aim(shared)).min(log.destage_deadline(shared.now))
+            let since = self.proceeded;
+            log.log_deadline(since, self.aim(shared)).min(log.destage_deadline(since))
         });
         self.requests
             .deadlines
@@ -69,7 +70,7 @@ impl Parts {
             .min(shared.flash_deadlines.next())
             .min(log)
             .min(self.mode_deadline(shared))
-            .min(self.index_deadline(shared.now))
+            .min(self.index_deadline(self.proceeded))
             .min(self.cache.stale_deadline())
             .min(self.cache.change_deadline())
             .min(self.primary.errors.deadline())

@@ -322,6 +322,24 @@ fn clients_who_were_just_answered_go_before_destaging_that_has_caught_up() {
 }
 
 #[test]
+fn hits_in_ram_leave_what_became_due_meanwhile_due() {
+    let mut config = with_log();
+    config.ram_bytes = 64 * KIB;
+    let mut rig = write_back(config);
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.log();
+    rig.complete(0, IoStatus::Ok);
+    let rests = rig.engine.next_deadline();
+    assert_eq!(rests, rig.now.plus(Nanos::from_millis(20)));
+    rig.now = rests.plus(Nanos::from_millis(1));
+    rig.expect_bytes(0, 4096, 1);
+    assert_eq!(rig.engine.next_deadline(), rests);
+    rig.tick(0);
+    assert_eq!(rig.drawn(), ["F 0+0"]);
+    assert!(rig.engine.next_deadline() > rig.now);
+}
+
+#[test]
 fn one_who_waits_for_each_write_has_many_flushed_and_noted_together() {
     let mut config = with_log();
     let log = WriteLogConfig::new(SEGMENT_PAGES, 16);

@@ -57,17 +57,18 @@ impl WriteBack {
         }
     }
 
-    /// When time alone may change something.
-    pub(crate) fn destage_deadline(&self, now: Nanos) -> Nanos {
+    /// When time alone may change something, of what was not due yet at `since`.
+    pub(crate) fn destage_deadline(&self, since: Nanos) -> Nanos {
         let (destager, log) = (&self.destager, &self.log);
         let has_dirty =
             destager.notes.noted.flushed < log.reached.written.sequence || !destager.is_retired();
         let note = destager.note_deadline();
-        let later = |time: Nanos| if time > now { time } else { Nanos::NEVER };
+        let later = |time: Nanos| if time > since { time } else { Nanos::NEVER };
+        let flush = later(destager.rest_at()).min(later(destager.settle_at()));
         if !destager.goes_on() || !has_dirty {
             let settles = destager.has_to_settle();
-            let rest = later(destager.trouble.retry_at).min(later(destager.rest_at()));
-            return if settles { note.min(rest) } else { note };
+            let settle = flush.min(later(destager.trouble.retry_at));
+            return if settles { note.min(settle) } else { note };
         }
         let oldest = destager.reached.oldest;
         let delayed = oldest.plus(log.config.destage_delay);
@@ -75,7 +76,6 @@ impl WriteBack {
         let start = later(destager.hold.until)
             .min(later(destager.trouble.retry_at))
             .min(later(destager.window.next_allowed()));
-        let flush = later(destager.rest_at()).min(later(destager.settle_at()));
         start.min(later(delayed)).min(later(yielded)).min(flush).min(note)
     }
 

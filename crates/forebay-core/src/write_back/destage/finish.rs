@@ -1,6 +1,7 @@
 //! What follows a batch: the flush of primary storage, the note of it, and the log that becomes free.
 
 use super::batch::To;
+use super::journal::Way;
 use super::revoke::Revocation;
 use super::{Beside, Course, Destager, Flushing, Progress};
 use crate::action::{Action, DestageFault, IoOp, Target};
@@ -39,11 +40,14 @@ impl WriteBack {
     /// Flushes primary storage when that frees enough, nothing else is to be done, or it is time. `are_waiting`: somebody
     /// waits for room in the log, or for its end.
     pub(super) fn flush_destaged(&mut self, are_waiting: bool, cx: &mut Cx<'_>) {
+        // The next batch, which goes around the journal, comes behind that.
+        let is_unflushed = self.destager.reached.done > self.destager.reached.flushed;
+        let leaves_journal = is_unflushed && self.way(cx.now) == Way::Nowhere;
         let destager = &mut self.destager;
         let waits = match destager.course {
             Course::Destages => {
-                let is_time =
-                    are_waiting || destager.is_held(cx.now) || destager.rest_at() <= cx.now;
+                let is_asked_for = are_waiting || leaves_journal || destager.is_held(cx.now);
+                let is_time = is_asked_for || destager.rest_at() <= cx.now;
                 is_time && !destager.batch.is_active() && !destager.has_ahead()
             }
             // What is under way may be the end of a batch.
@@ -52,10 +56,7 @@ impl WriteBack {
         let frees_enough = destager.unflushed_pages() >= destager.batch.unflushed_max() / 4;
         let is_due = waits || frees_enough || destager.settle_at() <= cx.now;
         let must_wait = destager.flushes.redo || !destager.may_settle(cx.now);
-        if destager.reached.done <= destager.reached.flushed
-            || destager.flushes.flushing.is_some()
-            || must_wait
-        {
+        if !is_unflushed || destager.flushes.flushing.is_some() || must_wait {
             return;
         }
         if !is_due && !self.log.config.barrier {

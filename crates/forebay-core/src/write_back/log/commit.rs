@@ -103,13 +103,13 @@ impl WriteLog {
     }
 
     /// When time alone asks for something.
-    pub(crate) fn next_deadline(&self, now: Nanos) -> Nanos {
+    pub(crate) fn next_deadline(&self, since: Nanos) -> Nanos {
         let io = match self.under_way.is_none() {
             true if self.config.staging => self.volatile_until().min(self.gathers_until()),
             true => self.volatile_until(),
             false => self.under_way.until(),
         };
-        let next = io.min(self.segments.lease_deadline(now));
+        let next = io.min(self.segments.lease_deadline(since));
         if self.health.failed.is_some() { Nanos::NEVER } else { next }
     }
 

@@ -184,8 +184,8 @@ impl Segments {
     }
 
     /// When a lease that was refused is asked for again.
-    pub(in crate::write_back) fn lease_deadline(&self, now: Nanos) -> Nanos {
-        let waits = self.lacks_spare() && self.lease_after > now;
+    pub(in crate::write_back) fn lease_deadline(&self, since: Nanos) -> Nanos {
+        let waits = self.lacks_spare() && self.lease_after > since;
         if waits { self.lease_after } else { Nanos::NEVER }
     }
 
