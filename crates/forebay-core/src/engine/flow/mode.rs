@@ -99,6 +99,10 @@ impl Parts {
     pub(in crate::engine) fn mode_deadline(&self, shared: &Shared) -> Nanos {
         match (self.mode_change(shared), self.drain_hold) {
             (ModeChange::Blocked { until }, _) => until,
+            // Over by now, and nobody has looked since.
+            (ModeChange::Entering { .. }, _) if self.primary.retry_at() > self.proceeded => {
+                self.primary.retry_at()
+            }
             (ModeChange::Draining, DrainHold::Since(since)) => since.plus(HOLD_MAX),
             (ModeChange::Draining, DrainHold::NotBefore(at)) => at,
             (ModeChange::Draining, DrainHold::Free) => Nanos::NEVER,
