@@ -199,6 +199,8 @@ fn seeds_that_found_bugs_pass() {
     let discard_that_nobody_follows = [DYING + 1396];
     let kept_of_a_request_that_no_recovery_takes = [TEARING + 44];
     let written_without_a_mark_after_a_restart = [TEARING + 75];
+    let lost_beside_the_log_and_answered = [SWITCHING + 24_436];
+    let dropped_by_recovery_and_seen = [SWITCHING + 51];
     let all = segment_freed_under_a_group_in_flight
         .into_iter()
         .chain(old_bytes_below_a_page_in_parts)
@@ -217,6 +219,8 @@ fn seeds_that_found_bugs_pass() {
         .chain(frozen_without_notes)
         .chain(discard_that_nobody_follows)
         .chain(kept_of_a_request_that_no_recovery_takes)
+        .chain(lost_beside_the_log_and_answered)
+        .chain(dropped_by_recovery_and_seen)
         .chain(written_without_a_mark_after_a_restart);
     for seed in all {
         pass(seed);

@@ -86,6 +86,11 @@ impl Parts {
     }
 
     fn append_zeroes(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) -> bool {
+        if self.requests.table[key].failed.is_some() {
+            // Primary storage has lost what was done beside the log while this waited.
+            self.finish_zero(key, cx);
+            return true;
+        }
         let Some(write_back) = &mut self.write_back else { return false };
         // What was done beside the log is its own no more, and newer writes may be there.
         let range = ByteRange::new(job.cursor, self.requests.table[key].range.end);

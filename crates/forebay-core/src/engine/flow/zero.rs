@@ -212,7 +212,8 @@ impl Parts {
         }
     }
 
-    fn finish_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
+    /// All of it is done, or it has failed.
+    pub(in crate::engine) fn finish_zero(&mut self, key: Key, cx: &mut Cx<'_>) {
         let entry = self.requests.table[key];
         let job = entry.job.zero();
         if entry.answered {
