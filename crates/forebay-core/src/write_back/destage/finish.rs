@@ -40,8 +40,8 @@ impl WriteBack {
     /// Flushes primary storage when that frees enough, nothing else is to be done, or it is time. `are_waiting`: somebody
     /// waits for room in the log, or for its end.
     pub(super) fn flush_destaged(&mut self, are_waiting: bool, cx: &mut Cx<'_>) {
-        // The next batch, which goes around the journal, comes behind that.
         let is_unflushed = self.destager.reached.done > self.destager.reached.flushed;
+        // Records of the journal are retired behind the flush, and what goes in place without it comes behind that.
         let leaves_journal = is_unflushed && self.way(cx.now) == Way::Nowhere;
         let destager = &mut self.destager;
         let waits = match destager.course {

@@ -26,8 +26,8 @@
 //! killed again and again does not do the same over and over.
 //!
 //! **Patience.** Epochs that have ended are destaged at once; the one under way is left alone for a
-//! while, so that its overwrites meet in the log. A destager that has caught up lets clients who were just answered go first:
-//! their next writes are on their way to flash while it works.
+//! while, so that its overwrites meet in the log. A destager that has caught up first waits for a moment
+//! (`destage_yield`): the next writes of clients who were just answered are then on their way to flash while it works.
 //!
 //! **Failure.** After an error of primary storage the batch pauses, then goes on with what is not done. Nothing
 //! is ever given up, nor when flash is dead, as long as memory has it (`revoke.rs`). Memory for runs is the destager's own: writers that wait for the log hold theirs.
