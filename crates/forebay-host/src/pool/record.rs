@@ -1,6 +1,7 @@
 //! Which record of the pool is a disk's: found by its name, checked against its primary storage.
 
 use anyhow::{Context, Result, bail, ensure};
+use forebay_backends::Uri;
 use forebay_backends::size::rounded;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
@@ -55,6 +56,12 @@ impl DiskWish {
         let goes_with_device = |identity: Uuid| identity.0[0] & GOES_WITH_DEVICE != 0;
         self.uri == record.uri && !(goes_with_device(now) && goes_with_device(then))
     }
+
+    /// True when a disk of another name may be on the same primary storage. Memory is each disk's own, however it is
+    /// written down.
+    fn can_be_shared(&self) -> bool {
+        self.uri.parse::<Uri>().is_ok_and(|uri| uri.outlives_its_opening())
+    }
 }
 
 /// What a log holds that primary storage may not have.
@@ -95,7 +102,7 @@ impl Pool {
     /// The pool holds writes that are not on primary storage, of a disk that this is not; or it is full.
     pub fn admit(&mut self, wish: &DiskWish) -> Result<DiskNumber> {
         for (number, record) in self.tables.disks() {
-            if record.name != wish.name && wish.is_on(record) {
+            if record.name != wish.name && wish.is_on(record) && wish.can_be_shared() {
                 self.check_other(number, record, wish)?;
             }
         }

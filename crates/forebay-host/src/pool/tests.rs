@@ -191,6 +191,16 @@ fn a_disk_is_known_by_who_its_primary_storage_is_however_that_is_spelt() {
 }
 
 #[test]
+fn memory_of_one_disk_is_not_the_primary_storage_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
+    let (number, _) = serve(&mut pool, &wish("db", "mem:64MiB"));
+    assert!(pool.has_log(number));
+    assert_ne!(pool.admit(&wish("web", "mem:64MiB")).unwrap(), number);
+    assert_eq!(pool.admit(&wish("db", "mem:64MiB")).unwrap(), number);
+}
+
+#[test]
 fn a_server_may_move_but_a_device_that_is_another_one_is_not_the_disks() {
     let folder = tempfile::tempdir().unwrap();
     let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
