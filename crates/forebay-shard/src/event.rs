@@ -35,7 +35,9 @@ fn code(event: Event) -> EventCode {
         Event::LogHasRoom => EventCode::LogHasRoom,
         Event::ModeChanged { .. } => EventCode::ModeChanged,
         Event::RamShrunk { .. } => EventCode::RamShrunk,
-        Event::UnflushedWritesAtRisk { .. } => EventCode::UnflushedWritesAtRisk,
+        Event::FormerWritesAtRisk | Event::UnflushedWritesAtRisk { .. } => {
+            EventCode::UnflushedWritesAtRisk
+        }
     }
 }
 
@@ -173,6 +175,11 @@ fn words(event: Event) -> (Severity, String) {
         Event::RamShrunk { .. } => (
             Severity::Info,
             "the RAM cache is as small as it was to be, and the rest of its memory is free".to_owned(),
+        ),
+        Event::FormerWritesAtRisk => (
+            Severity::Error,
+            "primary storage failed the first flush: what a former run wrote may be lost; the guest's next flush fails"
+                .to_owned(),
         ),
         Event::UnflushedWritesAtRisk { bytes } => (
             Severity::Error,

@@ -122,7 +122,8 @@ impl Coverage {
                 self.destage_errors += 1
             }
             Event::LogCorrupt { .. } => self.log_pages_wrong += 1,
-            Event::DestagingResumed
+            Event::FormerWritesAtRisk
+            | Event::DestagingResumed
             | Event::LogThrottles
             | Event::LogFull
             | Event::LogHasRoom

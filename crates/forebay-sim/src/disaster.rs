@@ -7,6 +7,7 @@ use forebay_core::stats::LogState;
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
+use crate::planted::Planted;
 use crate::pool::StagedGroup;
 use crate::setup;
 use crate::warm;
@@ -261,6 +262,7 @@ impl World<'_> {
     /// A new engine on what the one before left.
     fn begin_anew(&mut self, mut staged: Vec<StagedGroup>, host: bool, in_order: bool) {
         self.replace_revoked(&mut staged);
+        let repaired = self.coverage.windows_repaired;
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode => true,
             Event::Tune | Event::Resize | Event::DropCache => true,
@@ -284,15 +286,17 @@ impl World<'_> {
             if self.recover_in_the_end(staged, host) {
                 self.compare_after_power_loss(in_order);
             }
-            if self.engine.mode().logs() && self.journal.is_none() {
-                // The executor flushes primary storage when a disk starts. Parts of a write that recovery drops may be there,
-                // and a flush of the guest is answered for the log alone. That it fails, or comes late, is not simulated;
-                // with a journal, that it comes at all.
-                self.backend.flush_all();
-            }
         } else {
             self.make_engine(None);
         }
         self.begin_memory();
+        self.forgets_flush = self.planted == Planted::ForgottenFirstFlush;
+        self.engine.begin(self.now, &mut self.actions);
+        let has_repaired = self.coverage.windows_repaired > repaired;
+        if has_repaired && self.clients.made < self.setup.load.requests && self.chance.chance(300) {
+            // While the first flush is under way, or just after it.
+            let soon = self.chance.skewed(1_000_000);
+            self.queue.plan(self.now.plus(Nanos(soon)), Event::PowerLoss);
+        }
     }
 }

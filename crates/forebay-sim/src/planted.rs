@@ -68,6 +68,8 @@ pub enum Planted {
     ForgottenRepair,
     /// Primary storage is not flushed before records are retired.
     RetiredBeforeFlush,
+    /// The flush of primary storage that a disk begins with is reported without being made.
+    ForgottenFirstFlush,
     /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
     RevivedPages,
 }
@@ -128,6 +130,9 @@ impl Planted {
         Planted::ForgottenRepair,
         Planted::RetiredBeforeFlush,
     ];
+
+    /// Those that a mode finds that is changed often.
+    pub const BY_SWITCH: [Planted; 1] = [Planted::ForgottenFirstFlush];
 
     /// Those that a log finds whose flash returns wrong bytes.
     pub const BY_ROT: [Planted; 1] = [Planted::UncheckedLog];

@@ -286,6 +286,7 @@ impl World<'_> {
             None => self.make_engine(None),
         }
         self.begin_memory();
+        self.engine.begin(self.now, &mut self.actions);
     }
 
     /// Recovers the log for a new engine and opens it.

@@ -165,6 +165,13 @@ fn planted_bugs_of_the_journal_are_found() {
 }
 
 #[test]
+fn a_first_flush_that_is_left_out_is_found() {
+    for planted in Planted::BY_SWITCH {
+        assert_found(planted, (SWITCHING..).take(400));
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..40 {
         assert_eq!(pass(seed), pass(seed));

@@ -237,7 +237,7 @@ impl Timed {
             leased_ever: 0,
             under_way: 0,
         };
-        timed.engine.tick(timed.now, &mut timed.actions);
+        timed.engine.begin(timed.now, &mut timed.actions);
         timed.carry_out();
         while timed.engine.mode() != config.mode {
             assert!(timed.step(Nanos::NEVER), "the mode is reached");

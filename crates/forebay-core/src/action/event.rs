@@ -150,6 +150,9 @@ pub enum Event {
         /// The mode.
         mode: Mode,
     },
+    /// Primary storage failed the flush that the disk began with, or was lost before it ended: writes that a former run
+    /// answered may be lost; the next flush fails.
+    FormerWritesAtRisk,
     /// Writes that were answered but not flushed may be lost; the next flush fails.
     UnflushedWritesAtRisk {
         /// How many bytes, at most.

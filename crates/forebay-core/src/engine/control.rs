@@ -200,13 +200,6 @@ impl Engine {
         parts.on_session_lost(&mut cx);
     }
 
-    /// The flush of primary storage that its executor began the disk with has failed: what a former run acknowledged may
-    /// be lost. Whoever waits for a flush is told; if nobody does, the next flush fails.
-    pub fn on_first_flush_failed(&mut self, now: Nanos, status: IoStatus, actions: &mut Actions) {
-        let (parts, mut cx) = self.at(now, actions);
-        parts.on_first_flush_failed(status, &mut cx);
-    }
-
     /// The flush of primary storage that its executor ends the disk with has failed: what was acknowledged and nobody
     /// has flushed may be lost, and no flush of this life can tell. What the cache holds of it is
     /// [`Engine::close_ring`]'s matter.

@@ -389,6 +389,11 @@ impl Rig {
         all.iter().position(|io| io == drawn).unwrap_or_else(|| panic!("{drawn} in {all:?}"))
     }
 
+    fn begin(&mut self) {
+        self.engine.begin(self.now, &mut self.actions);
+        self.run_actions();
+    }
+
     fn tick(&mut self, millis: u64) {
         self.now = self.now.plus(Nanos::from_millis(millis));
         self.engine.tick(self.now, &mut self.actions);

@@ -9,8 +9,8 @@
 //! What was written since the last good flush is remembered. If a flush fails, or the session ends, those bytes may be
 //! lost. They may also still be there, and be lost later: only a good flush ends that.
 //!
-//! A new engine does not know what was written before its time. Until the first good flush everything counts as not
-//! flushed, as far as the cache is concerned.
+//! A new engine does not know what was written before its time. So it begins with a flush, and until the first good one
+//! everything counts as not flushed.
 //!
 //! This part knows requests by their keys alone, and answers none of them.
 
@@ -35,8 +35,7 @@ use unflushed::Unflushed;
 pub(crate) struct Primary {
     flushes: Flushes,
     losses: Losses,
-    /// No flush has ended well in the life of this engine.
-    is_unknown: bool,
+    former: Former,
     /// Written since the flush in flight started.
     since: Unflushed,
     /// Written before it, and not flushed by an earlier one.
@@ -44,12 +43,23 @@ pub(crate) struct Primary {
     pub errors: Errors,
 }
 
+/// What a former run wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Former {
+    /// Perhaps not flushed.
+    Unknown,
+    /// Perhaps lost, and that was said.
+    AtRisk,
+    /// Flushed.
+    Safe,
+}
+
 impl Primary {
     pub(crate) fn new(requests_max: u32) -> Primary {
         Primary {
             flushes: Flushes::new(requests_max),
             losses: Losses::default(),
-            is_unknown: true,
+            former: Former::Unknown,
             since: Unflushed::default(),
             before: Unflushed::default(),
             errors: Errors::default(),
@@ -77,12 +87,12 @@ impl Primary {
 
     /// True until the first good flush: a former run may have written anything.
     pub(crate) fn is_unknown(&self) -> bool {
-        self.is_unknown
+        self.former != Former::Safe
     }
 
     /// True when primary storage may hold bytes that it could still lose.
     pub(crate) fn is_at_risk(&self) -> bool {
-        self.is_unknown || self.unflushed_bytes() > 0
+        self.is_unknown() || self.unflushed_bytes() > 0
     }
 
     /// True when it can lose nothing that was written beside the log.
@@ -98,7 +108,7 @@ impl Primary {
     }
 
     fn note_flushed(&mut self) {
-        self.is_unknown = false;
+        self.former = Former::Safe;
         self.before.clear();
         self.losses.note_flushed(self.since.bytes() == 0);
     }
@@ -110,11 +120,6 @@ impl Primary {
     pub(crate) fn begin_guest_flush(&mut self) -> bool {
         self.losses.note_asked();
         !self.losses.report()
-    }
-
-    /// A loss is unreported: a flush fails because of it now.
-    pub(crate) fn report_loss(&mut self) -> bool {
-        self.losses.report()
     }
 
     /// The request waits for a flush that starts from now on.
@@ -166,9 +171,15 @@ impl Primary {
         self.flushes.fail_wanted();
     }
 
-    /// A former run acknowledged writes that may be lost.
-    pub(crate) fn on_former_loss(&mut self) {
-        self.losses.note_former();
+    /// A flush failed, or the session is lost. True when writes that a former run acknowledged may be lost with it, and
+    /// that was not said yet.
+    pub(crate) fn lose_former(&mut self) -> bool {
+        let is_news = self.former == Former::Unknown;
+        if is_news {
+            self.former = Former::AtRisk;
+            self.losses.note_former();
+        }
+        is_news
     }
 
     /// The flush that the disk ends with has failed: no flush of this life can report it.

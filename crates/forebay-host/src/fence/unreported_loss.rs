@@ -39,8 +39,6 @@ pub struct UnreportedLoss {
     /// What is in the file; `None`: it could not be looked at.
     storage: Option<Storage>,
     state: State,
-    /// What the run began with may still bring a loss to light.
-    is_held: bool,
     /// Losses that had been told when the engine was followed last.
     told: u64,
 }
@@ -76,8 +74,7 @@ impl UnreportedLoss {
         let path = tmpfs::place(folder, &format!("forebay-{identity}.untold"));
         let is_there = tmpfs::is_ours(&path) == Some(true);
         let state = if is_there { State::Noted } else { State::Nothing };
-        let mut found =
-            UnreportedLoss { path: Some(path), storage, state, is_held: false, told: 0 };
+        let mut found = UnreportedLoss { path: Some(path), storage, state, told: 0 };
         if is_there && found.is_of_other_storage() {
             found.forget();
         }
@@ -117,7 +114,7 @@ impl UnreportedLoss {
         let state = match self.state {
             _ if is_unreported => State::Noted,
             _ if was_told => State::Told(flushes + under_way()),
-            State::Told(at) if flushes > at && !self.is_held => State::Nothing,
+            State::Told(at) if flushes > at => State::Nothing,
             state => state,
         };
         match (std::mem::replace(&mut self.state, state), state) {
@@ -125,16 +122,6 @@ impl UnreportedLoss {
             (State::Noted | State::Told(_), State::Nothing) => self.remove(),
             _ => {}
         }
-    }
-
-    /// While `is_held` no flush that ends well is believed: the one that the run began with has not ended.
-    pub fn hold(&mut self, is_held: bool) {
-        self.is_held = is_held;
-    }
-
-    /// See [`UnreportedLoss::hold`].
-    pub fn is_held(&self) -> bool {
-        self.is_held
     }
 
     /// No guest has a claim any more.
@@ -236,10 +223,6 @@ mod tests {
         run.follow(false, 1, 6, || unreachable!());
         run.follow(false, 1, 7, || unreachable!());
         assert!(found().is_noted(), "both were asked for before");
-        run.hold(true);
-        run.follow(false, 1, 8, || unreachable!());
-        assert!(found().is_noted(), "the first flush of the run has not ended");
-        run.hold(false);
         run.follow(false, 1, 8, || unreachable!());
         assert!(!found().is_noted());
     }

@@ -10,7 +10,7 @@ use forebay_io::reactor::Reactor;
 use super::answers::Waiting;
 use super::detach::Detaching;
 use super::device::Device;
-use super::ending::{Ending, FIRST_FLUSH, flush};
+use super::ending::Ending;
 use super::journal::Journal;
 use super::log::Log;
 use super::registration::Registration;
@@ -153,13 +153,8 @@ impl ShardDisk {
             self.storage.detach(now, reactor);
             return Err(error);
         }
-        if !backend.properties().read_only {
-            backend.submit(&mut cx, flush(FIRST_FLUSH, self.port.arena));
-            self.unreported_loss.hold(true);
-        }
-        // What a former run left is destaged, and the mode entered, without waiting for a client.
         let Port { engine, actions, .. } = &mut self.port;
-        engine.tick(now, actions);
+        engine.begin(now, actions);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use forebay_host::pool::owner::Leased;
 use forebay_io::reactor::{Completion, Reactor};
 
 use super::ShardDisk;
-use super::ending::{FINAL_FLUSH, FIRST_FLUSH, Stage};
+use super::ending::{FINAL_FLUSH, Stage};
 use crate::token::Class;
 
 impl ShardDisk {
@@ -60,15 +60,6 @@ impl ShardDisk {
                     }
                     self.ending.stage = Stage::Flushed(status);
                 }
-                BackendEvent::Done { id: FIRST_FLUSH, status } if !status.is_ok() => {
-                    self.unreported_loss.hold(false);
-                    let Port { engine, actions, .. } = &mut self.port;
-                    engine.on_first_flush_failed(now, status, actions);
-                    let text = "primary storage failed the first flush: what a former run wrote may be lost; the next \
-                                flush fails";
-                    self.report(Severity::Error, text.to_owned());
-                }
-                BackendEvent::Done { id: FIRST_FLUSH, .. } => self.unreported_loss.hold(false),
                 BackendEvent::Done { id, status } => {
                     self.port.engine.complete(now, id, status, &[], &mut self.port.actions);
                 }

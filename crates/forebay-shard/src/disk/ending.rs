@@ -33,9 +33,6 @@ const DESTAGE_MAX: Nanos = Nanos::from_millis(20_000);
 /// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
 /// place in a table far smaller; nor do wrapping backends, who count down from the highest.
 pub(super) const FINAL_FLUSH: IoId = IoId(u32::MAX as u64);
-/// The I/O that flushes primary storage at the start: a predecessor that was killed may have acknowledged
-/// writes that nobody has flushed.
-pub(super) const FIRST_FLUSH: IoId = IoId(u32::MAX as u64 - 1);
 
 /// How far draining is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,9 +154,7 @@ impl ShardDisk {
             && (self.port.engine.is_idle() || self.ending.has_waited && self.is_safe_in_log());
         let flushes =
             !self.storage.backend.properties().read_only && !self.port.engine.mode().logs();
-        // Primary storage may tell the first flush alone what it lost.
-        let is_heard = !flushes || !self.unreported_loss.is_held();
-        if self.ending.stage == Stage::Draining && is_quiet && is_heard {
+        if self.ending.stage == Stage::Draining && is_quiet {
             self.ending.stage = Stage::Flushed(IoStatus::Ok);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
             if flushes {

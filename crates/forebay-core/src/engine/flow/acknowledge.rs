@@ -11,7 +11,6 @@ use crate::action::ReplyData;
 use crate::cx::Cx;
 use crate::engine::Parts;
 use crate::geometry::PAGE;
-use crate::request::Request;
 use crate::requests::in_flight::{Job, Stage};
 use crate::requests::ledger::LatencyOf;
 use crate::status::IoStatus;
@@ -60,18 +59,8 @@ impl Parts {
         }
     }
 
-    /// A flush of the guest: answered when everything acknowledged before is durable in the log.
-    pub(in crate::engine) fn submit_log_flush(&mut self, request: Request, cx: &mut Cx<'_>) {
-        if self.primary.report_loss() {
-            // From before the mode changed.
-            return self.refuse(request, IoStatus::IoError, cx);
-        }
-        self.wait_for_log(request, cx);
-    }
-
-    /// The request is answered when all that is in the log by now is durable.
-    pub(in crate::engine) fn wait_for_log(&mut self, request: Request, cx: &mut Cx<'_>) {
-        let key = self.requests.insert(request, Job::Flush, cx);
+    /// The flush is answered when all that is in the log by now is durable.
+    pub(in crate::engine) fn wait_for_log(&mut self, key: Key, cx: &mut Cx<'_>) {
         let Some(write_back) = &mut self.write_back else { return };
         match write_back.guest_flush() {
             GuestFlush::Done => self.answer_log_flush(key, cx),

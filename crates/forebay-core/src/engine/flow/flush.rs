@@ -4,10 +4,12 @@
 //!  FLUSH, FUA ─► wait (primary/flush.rs) ─┬─ flushed ─► reply
 //!                                         └─ failed, or session lost ─► what was not flushed leaves the cache ─► error
 //! ```
-//! A guest whose write may be lost hears of it once, by a flush that fails (primary/losses.rs). The executor flushes
-//! primary storage when the disk starts. If that fails, what a former run acknowledged may be lost, and the guest that
-//! lived on hears of it as after a lost session. The executor flushes at the end, too. If that fails, the next run has to
-//! report it.
+//! A guest whose write may be lost hears of it once, by a flush that fails (primary/losses.rs). The disk begins with a
+//! flush of primary storage. If that fails, what a former run acknowledged may be lost, and the guest that lived on hears
+//! of it. The executor flushes at the end, too. If that fails, the next run has to report it.
+//!
+//! A guest's flush in a mode with a log waits for the first good flush of primary storage, too. Parts of a write that was
+//! never acknowledged may be there, destaged by a run that died: the log has dropped them, and a guest may have read them.
 
 use crate::action::{Event, ReplyData};
 use crate::cx::Cx;
@@ -35,6 +37,27 @@ impl Parts {
         self.join_flush(key, cx);
     }
 
+    /// A flush of the guest in a mode with a log: answered when everything acknowledged before is durable in the log.
+    fn submit_log_flush(&mut self, request: Request, cx: &mut Cx<'_>) {
+        if !self.primary.begin_guest_flush() {
+            // From before the mode changed, or from a former run.
+            return self.refuse(request, IoStatus::IoError, cx);
+        }
+        let key = self.requests.insert(request, Job::Flush, cx);
+        match self.primary.is_unknown() {
+            true => self.join_flush(key, cx),
+            false => self.wait_for_log(key, cx),
+        }
+    }
+
+    /// The disk begins: flushes what a former run may have written.
+    pub(in crate::engine) fn begin(&mut self, cx: &mut Cx<'_>) {
+        if !cx.config.backend.read_only {
+            self.primary.flush_unasked(cx);
+        }
+        self.tick(cx);
+    }
+
     /// The request is answered when a flush that starts from now on has ended.
     pub(in crate::engine) fn join_flush(&mut self, key: Key, cx: &mut Cx<'_>) {
         self.requests.table[key].enter(Stage::Flush, cx.now);
@@ -57,6 +80,7 @@ impl Parts {
             self.end_flush(covered, status, cx);
         } else {
             self.primary.on_flush_failed(cx.now);
+            self.lose_former(cx);
             if let Some(write_back) = &mut self.write_back {
                 // Writes that were held for a change of mode go on meanwhile.
                 write_back.note_room();
@@ -75,6 +99,11 @@ impl Parts {
             log.raise_epoch();
         }
         for &key in &keys {
+            let is_guest = matches!(self.requests.table[key].job, Job::Flush);
+            if is_guest && status.is_ok() && self.mode.logs() {
+                self.wait_for_log(key, cx);
+                continue;
+            }
             let of = self.requests.latency_of(key);
             cx.counters.flushes += u64::from(of == LatencyOf::Flush && status.is_ok());
             self.requests.answer(key, status, ReplyData::None, Some(of), cx);
@@ -89,19 +118,17 @@ impl Parts {
         }
         if self.primary.is_at_risk() {
             self.primary.on_session_lost();
+            self.lose_former(cx);
             self.lose_unflushed(IoStatus::IoError, cx);
         }
         self.run(cx);
     }
 
-    pub(in crate::engine) fn on_first_flush_failed(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
-        assert!(!status.is_ok());
-        if let Some(write_back) = &mut self.write_back {
-            write_back.on_session_lost();
+    /// Before the first good flush, what a former run wrote may be lost, too. Nobody relies on it who only reads.
+    fn lose_former(&mut self, cx: &mut Cx<'_>) {
+        if !cx.config.backend.read_only && self.primary.lose_former() {
+            cx.event(Event::FormerWritesAtRisk);
         }
-        self.primary.on_former_loss();
-        self.lose_unflushed(status, cx);
-        self.run(cx);
     }
 
     /// What was not flushed may be lost: drops it from the cache, and fails those who wait for a flush.

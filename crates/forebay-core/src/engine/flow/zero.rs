@@ -46,7 +46,8 @@ impl Parts {
         }
         if range.is_empty() && self.mode.logs() {
             // It tells of no loss: a guest takes that from a flush.
-            return self.wait_for_log(request, cx);
+            let key = self.requests.insert(request, Job::Flush, cx);
+            return self.wait_for_log(key, cx);
         }
         self.enter_zero(Request { range, ..request }, ZeroKind::Discard, fua, false, cx);
     }

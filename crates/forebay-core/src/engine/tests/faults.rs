@@ -197,10 +197,11 @@ fn a_lost_session_fails_the_flush_in_flight_and_those_behind_it() {
 #[test]
 fn a_first_flush_that_fails_fails_the_next_flush_of_the_guest_once() {
     let mut rig = Rig::new(config());
+    rig.begin();
     assert!(!rig.engine.has_untold_loss());
-    rig.engine.on_first_flush_failed(rig.now, IoStatus::IoError, &mut rig.actions);
-    rig.run_actions();
+    rig.complete(0, IoStatus::IoError);
     assert!(rig.engine.has_untold_loss());
+    assert_eq!(rig.events.iter().filter(|&&it| it == Event::FormerWritesAtRisk).count(), 1);
     rig.submit(1, 0, 0, Op::Flush);
     rig.settle();
     assert_eq!(rig.replied(1).1, IoStatus::IoError);
@@ -208,6 +209,34 @@ fn a_first_flush_that_fails_fails_the_next_flush_of_the_guest_once() {
     rig.submit(2, 0, 0, Op::Flush);
     rig.settle();
     assert_eq!(rig.replied(2).1, IoStatus::Ok);
+}
+
+/// What a former run wrote may go with the session that it was written in, and no later flush brings it back.
+#[test]
+fn a_session_that_is_lost_before_the_first_flush_ended_fails_the_next_flush_once() {
+    let mut rig = Rig::new(config());
+    rig.begin();
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.complete(0, IoStatus::IoError);
+    assert_eq!(rig.events.iter().filter(|&&it| it == Event::FormerWritesAtRisk).count(), 1);
+    for (tag, status) in [(1, IoStatus::IoError), (2, IoStatus::Ok)] {
+        rig.submit(tag, 0, 0, Op::Flush);
+        rig.settle();
+        assert_eq!(rig.replied(tag).1, status);
+    }
+}
+
+#[test]
+fn a_disk_that_is_only_read_begins_without_a_flush_and_loses_nothing() {
+    let mut read_only = config();
+    read_only.backend.read_only = true;
+    let mut rig = Rig::new(read_only);
+    rig.begin();
+    assert!(rig.pending.is_empty());
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert!(!rig.engine.has_untold_loss() && rig.events.is_empty());
 }
 
 /// A former run was killed before it could tell its guest, in either kind of mode.
@@ -220,7 +249,7 @@ fn a_loss_that_a_former_run_could_not_tell_fails_the_next_flush_once() {
             None => rig.settle(),
         };
         rig.engine.remember_untold_loss();
-        rig.tick(0);
+        rig.begin();
         settle(&mut rig);
         assert!(
             rig.engine.has_untold_loss(),
@@ -258,9 +287,9 @@ fn a_last_flush_that_fails_is_a_loss_that_nobody_was_told_of() {
 #[test]
 fn a_first_flush_that_fails_is_told_to_who_waits_for_a_flush() {
     let mut rig = Rig::new(config());
+    rig.begin();
     rig.submit(1, 0, 0, Op::Flush);
-    rig.engine.on_first_flush_failed(rig.now, IoStatus::IoError, &mut rig.actions);
-    rig.run_actions();
+    rig.complete(0, IoStatus::IoError);
     assert_eq!(rig.replied(1).1, IoStatus::IoError);
     assert!(!rig.engine.has_untold_loss());
     rig.settle();
@@ -286,6 +315,8 @@ fn a_loss_that_no_flush_has_told_is_known_until_one_does() {
 #[test]
 fn a_loss_that_a_waiting_flush_hears_of_is_counted_once() {
     let mut rig = Rig::new(config());
+    rig.begin();
+    rig.settle();
     // Nothing was acknowledged: the flush fails, and nothing is lost.
     rig.submit(1, 0, 0, Op::Flush);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);

@@ -58,6 +58,82 @@ fn many_zeroes(rig: &mut Rig, through: u64) -> RecoveredLog {
     }
 }
 
+/// A flush of primary storage, as it is drawn.
+const FLUSH: &str = "F 0+0";
+
+/// A rig whose log has one record from a former run, at its start.
+fn begun() -> Rig {
+    let mut rig = Rig::new(with_log());
+    let record = RecoveredRecord {
+        sequence: Sequence(1),
+        epoch: FlushEpoch(1),
+        kind: RecordKind::Zero,
+        more: false,
+        range: ByteRange::at(65536, 4096),
+        phase: 0,
+        place: RecordPlace::Log { segment: SegmentId(0), page: 1 },
+        first_checksum: 0,
+    };
+    let segment = RecoveredSegment {
+        segment: SegmentId(0),
+        ordinal: 0,
+        first_group: GroupNumber(1),
+        first_sequence: Sequence(1),
+        end_sequence: Sequence(2),
+    };
+    let found = RecoveredLog {
+        segments: vec![segment],
+        records: vec![record],
+        next_group: GroupNumber(2),
+        next_sequence: Sequence(2),
+        next_ordinal: 1,
+        next_epoch: FlushEpoch(2),
+        ..RecoveredLog::default()
+    };
+    rig.engine.restore(&found, Tail { segment: SegmentId(1), page: 1 }).unwrap();
+    rig.leases.1 = 2;
+    rig.begin();
+    rig
+}
+
+/// A part of a write that was never acknowledged may be on primary storage: the log has dropped it, and a guest may read it.
+#[test]
+fn a_flush_of_the_guest_waits_until_what_a_former_run_destaged_is_flushed() {
+    let mut rig = begun();
+    rig.submit(1, 0, 0, Op::Flush);
+    while rig.drawn() != [FLUSH] {
+        let other = usize::from(rig.find(FLUSH) == 0);
+        rig.complete(other, IoStatus::Ok);
+    }
+    assert!(!rig.has_reply(1), "the first flush is under way");
+    rig.settle_log();
+    assert_eq!((rig.replied(1).1, rig.engine.flushes()), (IoStatus::Ok, 1));
+    // From now on the log is enough.
+    rig.submit(2, 0, 0, Op::Flush);
+    assert!(!rig.drawn().iter().any(|io| io == FLUSH), "{:?}", rig.drawn());
+    rig.settle_log();
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
+}
+
+#[test]
+fn a_first_flush_that_fails_fails_flushes_for_the_log_until_one_ends_well() {
+    let mut rig = begun();
+    let first = rig.find(FLUSH);
+    rig.complete(first, IoStatus::IoError);
+    assert_eq!(rig.events.iter().filter(|&&it| it == Event::FormerWritesAtRisk).count(), 1);
+    rig.submit(1, 0, 0, Op::Flush);
+    rig.sent();
+    assert_eq!(rig.replied(1).1, IoStatus::IoError, "the loss is told");
+    rig.submit(2, 0, 0, Op::Flush);
+    let second = rig.find(FLUSH);
+    rig.complete(second, IoStatus::IoError);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
+    rig.submit(3, 0, 0, Op::Flush);
+    rig.settle_log();
+    assert_eq!(rig.replied(3).1, IoStatus::Ok);
+    assert_eq!(rig.events.iter().filter(|&&it| it == Event::FormerWritesAtRisk).count(), 1);
+}
+
 /// Rot in the newest progress page brings back destaged zero records, beside those that took their places.
 #[test]
 fn more_zeroes_than_a_log_may_have_are_taken_over_and_destaged_in_order() {

@@ -93,7 +93,7 @@ fn severity(severity: Severity) -> String {
 }
 
 /// One of each.
-const EXAMPLES: [Event; 24] = {
+const EXAMPLES: [Event; 25] = {
     let status = IoStatus::IoError;
     let range = ByteRange { start: 1 << 20, end: (1 << 20) + 4096 };
     [
@@ -125,6 +125,7 @@ const EXAMPLES: [Event; 24] = {
         Event::LogHasRoom,
         Event::ModeChanged { mode: Mode::WriteThrough },
         Event::RamShrunk { end: 1 << 30 },
+        Event::FormerWritesAtRisk,
         Event::UnflushedWritesAtRisk { bytes: 65536 },
     ]
 };
@@ -172,6 +173,7 @@ fn to_do(event: Event) -> &'static str {
         Event::LogHasRoom => "Nothing.",
         Event::ModeChanged { .. } => "Nothing.",
         Event::RamShrunk { .. } => "Nothing.",
+        Event::FormerWritesAtRisk => "Check primary storage and the guest's data.",
         Event::UnflushedWritesAtRisk { .. } => {
             "Check the guest: its next flush fails, and its file system may need a check."
         }
@@ -416,11 +418,6 @@ const SENTENCES: [Sentences; 6] = [
                 "Check the server and the network. I/O waits.",
             ),
             (Info, "the connection to primary storage is restored", "Nothing."),
-            (
-                Error,
-                "primary storage failed the first flush: …",
-                "Check primary storage and the guest's data.",
-            ),
             (
                 Error,
                 "primary storage was modified while no write of this disk was under way: …",
