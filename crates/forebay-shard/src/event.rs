@@ -178,7 +178,8 @@ fn words(event: Event) -> (Severity, String) {
         ),
         Event::FormerWritesAtRisk => (
             Severity::Error,
-            "primary storage failed the first flush: what a former run wrote may be lost; the guest's next flush fails"
+            "primary storage failed the first flush, or lost the connection before it: what a former run wrote may be \
+             lost, and a flush of the guest fails for it"
                 .to_owned(),
         ),
         Event::UnflushedWritesAtRisk { bytes } => (

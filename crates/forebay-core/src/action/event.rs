@@ -150,8 +150,8 @@ pub enum Event {
         /// The mode.
         mode: Mode,
     },
-    /// Primary storage failed the flush that the disk began with, or was lost before it ended: writes that a former run
-    /// answered may be lost; the next flush fails.
+    /// Primary storage failed the flush that the disk began with, or its session was lost before one ended well: writes that
+    /// a former run answered may be lost. A flush fails for it, once.
     FormerWritesAtRisk,
     /// Writes that were answered but not flushed may be lost; the next flush fails.
     UnflushedWritesAtRisk {

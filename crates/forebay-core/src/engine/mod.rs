@@ -233,9 +233,9 @@ impl Engine {
         self.parts.was_told || self.shared.buffers.has_spent()
     }
 
-    /// The disk begins: primary storage is flushed, what a former run left is destaged, and the mode is entered, whether or
-    /// not a client comes. Call it once, before the first request. If that flush fails, what a former run acknowledged may
-    /// be lost. Whoever waits for a flush is told. If nobody does, the next flush fails.
+    /// The disk begins: what a former run left is flushed and destaged, and the mode is entered, whether or not a client
+    /// comes. Call it once, before the first request. If that flush fails, what a former run acknowledged may be lost.
+    /// Whoever waits for a flush is told. If nobody does, the next flush fails.
     pub fn begin(&mut self, now: Nanos, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
         parts.begin(&mut cx);

@@ -9,8 +9,8 @@
 //! What was written since the last good flush is remembered. If a flush fails, or the session ends, those bytes may be
 //! lost. They may also still be there, and be lost later: only a good flush ends that.
 //!
-//! A new engine does not know what was written before its time. So it begins with a flush, and until the first good one
-//! everything counts as not flushed.
+//! A new engine does not know what was written before its time. Until the first good flush everything counts as not
+//! flushed.
 //!
 //! This part knows requests by their keys alone, and answers none of them.
 
@@ -36,6 +36,10 @@ pub(crate) struct Primary {
     flushes: Flushes,
     losses: Losses,
     former: Former,
+    /// Parts of writes that a former run has not acknowledged, and that the log has dropped, may be there and not flushed.
+    has_dropped_parts: bool,
+    /// The disk begins with a flush, and none has ended well yet.
+    wants_first_flush: bool,
     /// Written since the flush in flight started.
     since: Unflushed,
     /// Written before it, and not flushed by an earlier one.
@@ -60,6 +64,8 @@ impl Primary {
             flushes: Flushes::new(requests_max),
             losses: Losses::default(),
             former: Former::Unknown,
+            has_dropped_parts: false,
+            wants_first_flush: false,
             since: Unflushed::default(),
             before: Unflushed::default(),
             errors: Errors::default(),
@@ -109,6 +115,7 @@ impl Primary {
 
     fn note_flushed(&mut self) {
         self.former = Former::Safe;
+        (self.has_dropped_parts, self.wants_first_flush) = (false, false);
         self.before.clear();
         self.losses.note_flushed(self.since.bytes() == 0);
     }
@@ -145,6 +152,42 @@ impl Primary {
         if self.flushes.want_unasked(cx.now) {
             self.start_flush(cx);
         }
+    }
+
+    /// The disk begins with a flush.
+    pub(crate) fn want_first_flush(&mut self) {
+        self.wants_first_flush = true;
+    }
+
+    /// Recovery of the log has dropped writes that a former run may have destaged in part.
+    pub(crate) fn note_dropped_parts(&mut self) {
+        (self.has_dropped_parts, self.wants_first_flush) = (true, true);
+    }
+
+    /// True while a guest may see such a part that a lost session would take away again.
+    pub(crate) fn has_dropped_parts(&self) -> bool {
+        self.has_dropped_parts
+    }
+
+    /// Starts the flush that the disk begins with, until one has ended well.
+    pub(crate) fn flush_first(&mut self, cx: &mut Cx<'_>) {
+        if self.wants_first_flush {
+            self.flush_unasked(cx);
+        }
+    }
+
+    /// When that flush is tried again.
+    pub(crate) fn first_flush_deadline(&self) -> Nanos {
+        match self.wants_first_flush && !self.flushes.is_in_flight() {
+            true => self.flushes.retry_at(),
+            false => Nanos::NEVER,
+        }
+    }
+
+    /// The request waits for a flush that may be under way: for what was written before the life of this engine.
+    pub(crate) fn join_any_flush(&mut self, key: Key, cx: &mut Cx<'_>) {
+        self.flushes.join_any(key);
+        self.start_flush(cx);
     }
 
     /// Starts the flush that somebody waits for, when none is in flight.

@@ -8,8 +8,9 @@
 //! flush of primary storage. If that fails, what a former run acknowledged may be lost, and the guest that lived on hears
 //! of it. The executor flushes at the end, too. If that fails, the next run has to report it.
 //!
-//! A guest's flush in a mode with a log waits for the first good flush of primary storage, too. Parts of a write that was
-//! never acknowledged may be there, destaged by a run that died: the log has dropped them, and a guest may have read them.
+//! In a mode with a log, the log has all that was acknowledged, and a disk begins without that flush. Not so where recovery
+//! dropped a write of which only a part was in the log: the run that died may have destaged that part, and a guest may have
+//! read it. Until primary storage has been flushed, the guest's flushes wait for that, too.
 
 use crate::action::{Event, ReplyData};
 use crate::cx::Cx;
@@ -26,34 +27,21 @@ const AT_RISK_CALLS: u32 = 8;
 
 impl Parts {
     pub(in crate::engine) fn submit_flush(&mut self, request: Request, cx: &mut Cx<'_>) {
-        if self.mode.logs() {
-            return self.submit_log_flush(request, cx);
-        }
         if !self.primary.begin_guest_flush() {
             return self.refuse(request, IoStatus::IoError, cx);
         }
         let request = Request { range: ByteRange::default(), ..request };
         let key = self.requests.insert(request, Job::Flush, cx);
-        self.join_flush(key, cx);
-    }
-
-    /// A flush of the guest in a mode with a log: answered when everything acknowledged before is durable in the log.
-    fn submit_log_flush(&mut self, request: Request, cx: &mut Cx<'_>) {
-        if !self.primary.begin_guest_flush() {
-            // From before the mode changed, or from a former run.
-            return self.refuse(request, IoStatus::IoError, cx);
-        }
-        let key = self.requests.insert(request, Job::Flush, cx);
-        match self.primary.is_unknown() {
-            true => self.join_flush(key, cx),
-            false => self.wait_for_log(key, cx),
+        match self.mode.logs() {
+            true => self.wait_for_log(key, cx),
+            false => self.join_flush(key, cx),
         }
     }
 
     /// The disk begins: flushes what a former run may have written.
     pub(in crate::engine) fn begin(&mut self, cx: &mut Cx<'_>) {
-        if !cx.config.backend.read_only {
-            self.primary.flush_unasked(cx);
+        if !cx.config.backend.read_only && !self.mode.logs() {
+            self.primary.want_first_flush();
         }
         self.tick(cx);
     }
@@ -99,11 +87,6 @@ impl Parts {
             log.raise_epoch();
         }
         for &key in &keys {
-            let is_guest = matches!(self.requests.table[key].job, Job::Flush);
-            if is_guest && status.is_ok() && self.mode.logs() {
-                self.wait_for_log(key, cx);
-                continue;
-            }
             let of = self.requests.latency_of(key);
             cx.counters.flushes += u64::from(of == LatencyOf::Flush && status.is_ok());
             self.requests.answer(key, status, ReplyData::None, Some(of), cx);
@@ -124,9 +107,11 @@ impl Parts {
         self.run(cx);
     }
 
-    /// Before the first good flush, what a former run wrote may be lost, too. Nobody relies on it who only reads.
+    /// Before the first good flush, what a former run wrote may be lost, too. A log still has all that matters, and nobody
+    /// relies on it who only reads.
     fn lose_former(&mut self, cx: &mut Cx<'_>) {
-        if !cx.config.backend.read_only && self.primary.lose_former() {
+        let may_matter = !self.mode.logs() && !cx.config.backend.read_only;
+        if may_matter && self.primary.lose_former() {
             cx.event(Event::FormerWritesAtRisk);
         }
     }

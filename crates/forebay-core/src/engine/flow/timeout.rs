@@ -34,6 +34,7 @@ impl Parts {
             }
         }
         self.primary.errors.note_calm(cx);
+        self.primary.flush_first(cx);
         self.drop_more(cx);
         let Parts { cache, write_back, .. } = self;
         cache.change_more(&undestaged(write_back.as_ref()), cx);
@@ -74,6 +75,7 @@ impl Parts {
             .min(self.cache.stale_deadline())
             .min(self.cache.change_deadline())
             .min(self.primary.errors.deadline())
+            .min(self.primary.first_flush_deadline())
     }
 
     /// True for a request that waits for room in the log, and for one that waits for the range or the buffers of those

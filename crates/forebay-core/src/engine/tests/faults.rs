@@ -211,6 +211,25 @@ fn a_first_flush_that_fails_fails_the_next_flush_of_the_guest_once() {
     assert_eq!(rig.replied(2).1, IoStatus::Ok);
 }
 
+/// Nobody may come for long, and an opening is refused as long as primary storage fails.
+#[test]
+fn a_first_flush_that_fails_is_made_again_until_it_ends_well() {
+    let mut rig = Rig::new(config());
+    rig.begin();
+    for _ in 0..3 {
+        rig.complete(0, IoStatus::IoError);
+        let failed = rig.now;
+        while rig.pending.is_empty() {
+            rig.now = rig.now.max(rig.engine.next_deadline());
+            rig.tick(0);
+        }
+        assert_eq!(rig.now, failed.plus(Nanos::from_millis(1_000)));
+    }
+    rig.complete(0, IoStatus::Ok);
+    assert!(rig.engine.has_untold_loss(), "nobody was told");
+    assert_eq!(rig.events.iter().filter(|&&it| it == Event::FormerWritesAtRisk).count(), 1);
+}
+
 /// What a former run wrote may go with the session that it was written in, and no later flush brings it back.
 #[test]
 fn a_session_that_is_lost_before_the_first_flush_ended_fails_the_next_flush_once() {

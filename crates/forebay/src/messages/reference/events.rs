@@ -125,8 +125,8 @@ const EXAMPLES: [Event; 25] = {
         Event::LogHasRoom,
         Event::ModeChanged { mode: Mode::WriteThrough },
         Event::RamShrunk { end: 1 << 30 },
-        Event::FormerWritesAtRisk,
         Event::UnflushedWritesAtRisk { bytes: 65536 },
+        Event::FormerWritesAtRisk,
     ]
 };
 
