@@ -13,7 +13,7 @@ FOREBAY := target/release/forebay
 export PATH := $(PATH):/usr/sbin:/sbin
 
 
-.PHONY: deb deb-test instructions help run check test lint licences reference unit conformance guest-test bench bench-quick soak setup build build-bench build-client clean
+.PHONY: deb deb-test instructions help run check test lint licences reference unit conformance guest-test bench bench-quick soak setup build build-bench build-tested build-tests clean
 .NOTPARALLEL:
 
 help:
@@ -33,10 +33,11 @@ build-bench:
 check: setup-build
 	@scripts/check $(if $(SINCE),--since $(SINCE))
 
-# The last line is the sum of the conformance tests; each unit test program has its own above. From nothing, what cargo
-# keeps to compile a change sooner takes time only.
+# Unit tests run beside the conformance tests. The last line is the sum of these; unit tests are one of them, and each of
+# their programs has a line above. From nothing, what cargo keeps to compile a change sooner takes time only.
 test: export CARGO_INCREMENTAL := $(if $(wildcard target/debug),1,0)
-test: setup-test lint unit build-client build conformance
+test: setup-test lint build-tests build-tested
+	$(CONFORMANCE) --beside scripts/unit
 
 lint: licences
 	$(CARGO) fmt --all --check
@@ -55,12 +56,16 @@ reference:
 unit:
 	scripts/unit
 
-# The client of the conformance tests for vhost-user; of what the unit tests have built.
-build-client:
-	$(CARGO) build --workspace --locked --bin forebay-bench
+build-tests:
+	$(CARGO) test --workspace --locked --lib --bins --tests --no-run
 
-conformance:
-	FOREBAY_GUEST_KILLS=$${FOREBAY_GUEST_KILLS:-1} $(PYTHON) tests/conformance/run.py $(ONLY)
+# What conformance tests run, and their client for vhost-user. It has the assertions that a release leaves out.
+build-tested:
+	$(CARGO) build --workspace --locked --bin forebay --bin forebay-bench
+
+CONFORMANCE := FOREBAY_GUEST_KILLS=$${FOREBAY_GUEST_KILLS:-1} $(PYTHON) tests/conformance/run.py
+conformance: build-tested
+	$(CONFORMANCE) $(ONLY)
 
 # The package, in target/debian.
 CARGO_DEB := target/tools/bin/cargo-deb
@@ -74,9 +79,9 @@ $(CARGO_DEB):
 	$(CARGO) install --locked cargo-deb --version 3.8.0 --no-default-features --root target/tools
 
 deb-test: setup-deb deb
-	FOREBAY_DEBIAN=1 $(PYTHON) tests/conformance/run.py package
+	FOREBAY_DEBIAN=1 $(PYTHON) tests/conformance/run.py --forebay $(FOREBAY) package
 
-guest-test: setup-guest build
+guest-test: setup-guest build-tested
 	$(PYTHON) tests/conformance/run.py guest
 
 bench: setup-bench build-bench instructions
@@ -99,8 +104,8 @@ bench-quick: setup-bench build-bench
 # An hour in which everything changes and kills come, and fifty restarts under each client.
 soak: setup-test build
 	@if [ -z "$(SEEDS)$(SHORT)" ]; then \
-		FOREBAY_SOAK_SECONDS=3600 $(PYTHON) tests/conformance/run.py soak --said && \
-		FOREBAY_RESTARTS=50 $(PYTHON) tests/conformance/run.py "notice restarts" --said; fi
+		FOREBAY_SOAK_SECONDS=3600 $(PYTHON) tests/conformance/run.py --forebay $(FOREBAY) soak --said && \
+		FOREBAY_RESTARTS=50 $(PYTHON) tests/conformance/run.py --forebay $(FOREBAY) "notice restarts" --said; fi
 	$(CARGO) run --release --locked -p forebay-sim --bin soak -- $(if $(SHORT),--short) $(if $(SEEDS),--seeds $(SEEDS))
 
 setup: setup-test

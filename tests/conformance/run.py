@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """Runs the conformance tests: the field's own clients against a running Forebay.
 
-    run.py [WORD...] [--server forebay|nbdkit] [--forebay PATH] [--jobs N] [--keep] [--list]
+    run.py [WORD...] [--server forebay|nbdkit] [--forebay PATH] [--beside COMMAND] [--jobs N] [--keep] [--list]
 
 Tests whose name or file has all of the WORDs run, each in a process and a folder of its own, one more
 at a time than twice the CPUs; those that measure time run last, one after the other. A test that cannot
-run on this machine is counted as skipped, with its reason.
+run on this machine is counted as skipped, with its reason. With --beside a command runs beside them, at a lower
+priority: many tests wait, and leave CPUs idle. Those that measure time wait for its end; it counts as a test.
 With --server nbdkit the tests that hold for every NBD server run against that one: what fails there
 is wrong in the test. The last line is "N passed, N failed, N skipped".
 """
@@ -15,6 +16,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +29,7 @@ sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "guest")]
 import bed  # noqa: E402
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+BESIDE = "beside"
 
 
 def main():
@@ -36,7 +39,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--server", choices=["forebay", "nbdkit"], default="forebay")
-    parser.add_argument("--forebay", default=os.path.join(ROOT, "target/release/forebay"))
+    parser.add_argument("--forebay", default=os.path.join(ROOT, "target/debug/forebay"))
+    parser.add_argument("--beside", metavar="COMMAND", help="run this beside the tests")
     parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)) + 1, metavar="N",
                         help="tests at a time (one more than twice the CPUs: many wait)")
     parser.add_argument("--keep", action="store_true", help="keep the folders of failed tests")
@@ -61,7 +65,7 @@ def main():
         reason = ": " + text.strip() if result == SKIPPED else ""
         print("%s %s: %s (%.1f s)%s" % (mark, test.area, test.name, seconds, reason),
               flush=True)
-        if result == FAILED or options.said:
+        if result == FAILED or options.said or test.area == BESIDE:
             print("".join("        " + line for line in text.splitlines(True)), flush=True)
     print("conformance: %.0f s, %.0f s of CPU, the longest tests:"
           % (time.monotonic() - started, sum(cpu for _, cpu, _ in durations)))
@@ -82,10 +86,10 @@ def run_all(tests, options):
     """Runs tests; yields each with its seconds, those of CPU, its result and what to show of it, as they end."""
     # Those that may take long come first: what begins last should be short.
     waiting = sorted(tests, key=lambda test: (test.alone, -test.timeout))
-    running = []
+    running = [Running(beside(options.beside), options)] if options.beside else []
     while waiting or running:
         alone = any(test.alone for test in [r.test for r in running] + waiting[:1])
-        while waiting and len(running) < (1 if alone else max(options.jobs, 1)):
+        while waiting and len(running) < (1 if alone else options.jobs + any(r.test.area == BESIDE for r in running)):
             test = waiting.pop(0)
             if options.server != "forebay" and test.forebay_only:
                 yield test, 0, 0, SKIPPED, "only Forebay does this"
@@ -99,6 +103,17 @@ def run_all(tests, options):
             running.remove(one)
             result, text = one.finish()
             yield one.test, time.monotonic() - one.began, one.cpu_seconds, result, text
+
+
+def beside(command):
+    """A command as a test."""
+    def run(_bed):
+        os.nice(10)
+        os.chdir(ROOT)
+        subprocess.run(command, shell=True, check=True)
+    test = bed.Test(run, forebay_only=False, alone=False, timeout=3600)
+    test.area, test.name = BESIDE, command
+    return test
 
 
 class Running:

@@ -16,7 +16,7 @@ CLIENT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../target/d
 
 def client(bed, *options, code=0):
     if not os.path.exists(CLIENT):
-        raise Skip("%s is not built (make build-client)" % CLIENT)
+        raise Skip("%s is not built (make build-tested)" % CLIENT)
     return bed.run([CLIENT, "vhost", "--socket", bed.path("disk.vhost"), *options], code=code)
 
 
