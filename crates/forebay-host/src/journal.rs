@@ -200,14 +200,20 @@ impl Primary<'_> {
         }
     }
 
+    /// Waits until what a dead process has sent can change it no more. The lock of a file waits for that.
+    pub fn settle(&mut self) {
+        if let Primary::Export(export) = self {
+            export.settle();
+        }
+    }
+
     /// It is about to be changed.
     fn begin(&mut self) {
-        match self {
-            Primary::File(_, Some(note)) => note.note_write(Nanos(clock::now_nanos())),
-            Primary::File(_, None) => {}
-            // Blocks that are written in part are read first: what a dead process has sent has to be in them.
-            Primary::Export(export) => export.settle(),
+        if let Primary::File(_, Some(note)) = self {
+            note.note_write(Nanos(clock::now_nanos()));
         }
+        // Blocks that are written in part are read first: what a dead process has sent has to be in them.
+        self.settle();
     }
 }
 

@@ -7,7 +7,6 @@ use forebay_core::stats::LogState;
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
-use crate::planted::Planted;
 use crate::pool::StagedGroup;
 use crate::setup;
 use crate::warm;
@@ -290,7 +289,6 @@ impl World<'_> {
             self.make_engine(None);
         }
         self.begin_memory();
-        self.forgets_flush = self.planted == Planted::ForgottenFirstFlush;
         self.engine.begin(self.now, &mut self.actions);
         let has_repaired = self.coverage.windows_repaired > repaired;
         if has_repaired && self.clients.made < self.setup.load.requests && self.chance.chance(300) {

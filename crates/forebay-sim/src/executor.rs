@@ -213,10 +213,7 @@ impl World<'_> {
             Target::Ring => &mut self.ring.device,
             Target::Journal => &mut self.journal.as_mut().expect("it has one").device,
         };
-        let (mut pending, timing) = device.issue(io, data, checksums);
-        if io.target == Target::Backend && io.op == IoOp::Flush {
-            pending.executed = std::mem::take(&mut self.forgets_flush);
-        }
+        let (pending, timing) = device.issue(io, data, checksums);
         let (execute, complete) = (self.now.plus(timing.execute), self.now.plus(timing.complete));
         if self.setup.ring_tears && io.target == Target::Ring && self.loses_power(&io) {
             let tears = io.range.len() > PAGE;

@@ -68,8 +68,8 @@ pub enum Planted {
     ForgottenRepair,
     /// Primary storage is not flushed before records are retired.
     RetiredBeforeFlush,
-    /// The flush of primary storage that a disk begins with is reported without being made.
-    ForgottenFirstFlush,
+    /// A start whose log has dropped a part of a write does not flush primary storage, where that part may be.
+    ForgottenParts,
     /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
     RevivedPages,
 }
@@ -132,7 +132,7 @@ impl Planted {
     ];
 
     /// Those that a mode finds that is changed often.
-    pub const BY_SWITCH: [Planted; 1] = [Planted::ForgottenFirstFlush];
+    pub const BY_SWITCH: [Planted; 1] = [Planted::ForgottenParts];
 
     /// Those that a log finds whose flash returns wrong bytes.
     pub const BY_ROT: [Planted; 1] = [Planted::UncheckedLog];

@@ -23,6 +23,7 @@ use forebay_core::write_back::format::reopen::{FreshGroup, FreshSegment, Session
 use forebay_core::write_back::format::segment::SegmentHeader;
 use forebay_core::write_back::format::summary::{self, Summary};
 
+use crate::device::Device;
 use crate::planted::Planted;
 use crate::pool::{DISK, NONCE, Pool, StagedGroup};
 use crate::stamp;
@@ -173,12 +174,18 @@ impl Pool {
         staged: &mut Vec<StagedGroup>,
         phase: u16,
         planted: Planted,
+        primary: &mut Device,
     ) -> Result<(RecoveredLog, Tail, u64), Died> {
         self.steps = 0;
         self.pending = Generation(self.pending.0 + 1);
         self.flush()?;
         staged.sort_by_key(|(page, _)| GroupView::staged(page).map_or(0, |v| v.header().number.0));
         let mut found = self.recover(staged);
+        if found.lacks_what_was_sent() && planted != Planted::ForgottenParts {
+            // Before the log forgets it: the next start would not know.
+            primary.flush_all();
+            self.step()?;
+        }
         for segment in std::mem::take(&mut found.unused) {
             self.give_back(segment);
             self.step()?;
@@ -297,7 +304,8 @@ impl World<'_> {
             GridOffset::Fixed(offset) => (offset % PAGE) as u16,
             GridOffset::Auto => 0,
         };
-        let (found, tail, compacted) = self.pool.reopen(staged, phase, self.planted)?;
+        let (found, tail, compacted) =
+            self.pool.reopen(staged, phase, self.planted, &mut self.backend)?;
         self.log.line(self.now, || format!("recovered {:?}", found.report));
         self.coverage.records_recovered += found.records.len() as u64;
         self.coverage.records_staged += found.report.records_staged;

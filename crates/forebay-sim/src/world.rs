@@ -117,8 +117,6 @@ pub(crate) struct World<'a> {
     pub log: &'a Log,
     pub coverage: Coverage,
     pub planted: Planted,
-    /// The next flush of primary storage is forgotten (planted bug).
-    pub forgets_flush: bool,
     /// Comparisons of the actions that are being carried out: told when all are.
     pub comparisons: Vec<(IoId, Option<u64>)>,
     /// The result of the last comparison, for an executor that mixes them up (planted bug).
@@ -205,7 +203,6 @@ impl<'a> World<'a> {
             ring: RingMedium::new(Rng::new(setup.seed).fork()),
             log,
             planted,
-            forgets_flush: false,
             comparisons: Vec::new(),
             compared_last: None,
             trusted: BTreeMap::new(),

@@ -282,6 +282,7 @@ impl Parts {
     fn shut_down(&mut self, cx: &mut Cx<'_>) {
         self.release_all_held(cx);
         self.refuses = Some(IoStatus::ShuttingDown);
+        self.primary.flush_first_no_more();
         if let Some(write_back) = &mut self.write_back {
             write_back.close();
             self.refuse_waiting(IoStatus::ShuttingDown, cx);
@@ -292,9 +293,6 @@ impl Parts {
     fn restore(&mut self, found: &RecoveredLog, tail: Tail) -> Result<(), ConfigError> {
         let write_back = self.write_back.as_mut().expect("the disk has a log");
         write_back.restore(found, tail)?;
-        if found.report.records_dropped > 0 {
-            self.primary.note_dropped_parts();
-        }
         if !write_back.is_clean() && !self.mode.logs() {
             // What is dirty is destaged before the disk is in a mode without a log.
             self.mode = Mode::WriteBack;

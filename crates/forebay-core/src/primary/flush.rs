@@ -74,14 +74,6 @@ impl Flushes {
         self.waiting.push(key);
     }
 
-    /// The request waits for the flush in flight, or for the next one.
-    pub(super) fn join_any(&mut self, key: Key) {
-        match self.is_in_flight {
-            true => self.covered.push(key),
-            false => self.waiting.push(key),
-        }
-    }
-
     /// A request gave up waiting.
     pub(super) fn leave(&mut self, key: Key) {
         self.waiting.retain(|&k| k != key);

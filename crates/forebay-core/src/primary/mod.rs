@@ -36,8 +36,6 @@ pub(crate) struct Primary {
     flushes: Flushes,
     losses: Losses,
     former: Former,
-    /// Parts of writes that a former run has not acknowledged, and that the log has dropped, may be there and not flushed.
-    has_dropped_parts: bool,
     /// The disk begins with a flush, and none has ended well yet.
     wants_first_flush: bool,
     /// Written since the flush in flight started.
@@ -64,7 +62,6 @@ impl Primary {
             flushes: Flushes::new(requests_max),
             losses: Losses::default(),
             former: Former::Unknown,
-            has_dropped_parts: false,
             wants_first_flush: false,
             since: Unflushed::default(),
             before: Unflushed::default(),
@@ -115,7 +112,7 @@ impl Primary {
 
     fn note_flushed(&mut self) {
         self.former = Former::Safe;
-        (self.has_dropped_parts, self.wants_first_flush) = (false, false);
+        self.wants_first_flush = false;
         self.before.clear();
         self.losses.note_flushed(self.since.bytes() == 0);
     }
@@ -159,14 +156,9 @@ impl Primary {
         self.wants_first_flush = true;
     }
 
-    /// Recovery of the log has dropped writes that a former run may have destaged in part.
-    pub(crate) fn note_dropped_parts(&mut self) {
-        (self.has_dropped_parts, self.wants_first_flush) = (true, true);
-    }
-
-    /// True while a guest may see such a part that a lost session would take away again.
-    pub(crate) fn has_dropped_parts(&self) -> bool {
-        self.has_dropped_parts
+    /// The disk ends, which has a flush of its own.
+    pub(crate) fn flush_first_no_more(&mut self) {
+        self.wants_first_flush = false;
     }
 
     /// Starts the flush that the disk begins with, until one has ended well.
@@ -182,12 +174,6 @@ impl Primary {
             true => self.flushes.retry_at(),
             false => Nanos::NEVER,
         }
-    }
-
-    /// The request waits for a flush that may be under way: for what was written before the life of this engine.
-    pub(crate) fn join_any_flush(&mut self, key: Key, cx: &mut Cx<'_>) {
-        self.flushes.join_any(key);
-        self.start_flush(cx);
     }
 
     /// Starts the flush that somebody waits for, when none is in flight.

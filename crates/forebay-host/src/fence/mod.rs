@@ -28,6 +28,7 @@ use forebay_core::flash_pool::fence::{
 };
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Generation, Uuid};
+use forebay_core::journal::Medium;
 
 mod alone;
 mod detached;
@@ -54,7 +55,7 @@ pub use words::Refused;
 pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
 
 use super::events::Severity;
-use super::journal;
+use super::journal::{self, Primary};
 use super::pool::{DiskWish, EndOfSession, Pool, host};
 use detached::Detached;
 use journal_named::check_torn;
@@ -346,6 +347,18 @@ impl Examined {
 }
 
 impl Fence {
+    /// Makes durable what a former run has sent there, and what of that can still arrive. Memory has nothing of it.
+    ///
+    /// # Errors
+    /// It cannot be opened, or fails the flush.
+    pub fn flush_primary(&self, is_unanswered: bool) -> Result<()> {
+        let Some(probe) = &self.probe else { return Ok(()) };
+        let primary = Primary::of(probe, None, is_unanswered);
+        let mut primary = primary.context("cannot open primary storage to flush it")?;
+        primary.settle();
+        primary.flush().context("primary storage fails a flush")
+    }
+
     /// What the pool notes when the session is committed: how it found primary storage, and whether a dirty log goes on
     /// on weak evidence.
     pub fn found(&self, record: &DiskRecord) -> (Evidence, bool) {

@@ -162,6 +162,15 @@ impl Served {
 }
 
 #[test]
+fn the_primary_storage_that_is_served_is_flushed_wherever_it_is_by_now() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    served.fence.flush_primary(false).unwrap();
+    fs::rename(bed.path("db.raw"), bed.path("moved.raw")).unwrap();
+    served.fence.flush_primary(false).unwrap();
+}
+
+#[test]
 fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
     let mut bed = Bed::new();
     bed.is_apart = true;

@@ -90,6 +90,13 @@ pub struct FoundLog {
     staging_lost: Option<Fault>,
 }
 
+impl FoundLog {
+    /// See [`RecoveredLog::lacks_what_was_sent`].
+    pub fn lacks_what_was_sent(&self) -> bool {
+        self.log.lacks_what_was_sent()
+    }
+}
+
 impl OpenedLog {
     /// The segments that it needs.
     pub fn segments(&self) -> Vec<SegmentId> {

@@ -76,10 +76,6 @@ impl Parts {
     }
 
     fn answer_log_flush(&mut self, key: Key, cx: &mut Cx<'_>) {
-        if self.primary.has_dropped_parts() {
-            self.requests.table[key].enter(Stage::Flush, cx.now);
-            return self.primary.join_any_flush(key, cx);
-        }
         if let Some(write_back) = &mut self.write_back {
             write_back.raise_epoch();
         }

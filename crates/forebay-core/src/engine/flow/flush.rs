@@ -8,9 +8,7 @@
 //! flush of primary storage. If that fails, what a former run acknowledged may be lost, and the guest that lived on hears
 //! of it. The executor flushes at the end, too. If that fails, the next run has to report it.
 //!
-//! In a mode with a log, the log has all that was acknowledged, and a disk begins without that flush. Not so where recovery
-//! dropped a write of which only a part was in the log: the run that died may have destaged that part, and a guest may have
-//! read it. Until primary storage has been flushed, the guest's flushes wait for that, too.
+//! In a mode with a log, the log has all that was acknowledged, and a disk begins without that flush.
 
 use crate::action::{Event, ReplyData};
 use crate::cx::Cx;

@@ -7,7 +7,7 @@ use crate::journal::{JournalConfig, Owner, Shape, Superblock};
 use crate::write_back::format::group::RecordKind;
 use crate::write_back::format::index::ZEROES_MAX;
 use crate::write_back::format::recover::{
-    RecordPlace, RecoveredLog, RecoveredRecord, RecoveredSegment, RecoveryReport,
+    RecordPlace, RecoveredLog, RecoveredRecord, RecoveredSegment,
 };
 use crate::write_back::format::reopen::Tail;
 
@@ -58,69 +58,15 @@ fn many_zeroes(rig: &mut Rig, through: u64) -> RecoveredLog {
     }
 }
 
-/// A flush of primary storage, as it is drawn.
-const FLUSH: &str = "F 0+0";
-
-/// A rig whose log has one record from a former run, at its start; recovery has `dropped` others.
-fn begun(dropped: u64) -> Rig {
+/// Primary storage that hangs keeps no guest from its work.
+#[test]
+fn a_disk_that_starts_on_its_log_needs_no_first_flush() {
     let mut rig = Rig::new(with_log());
-    let record = RecoveredRecord {
-        sequence: Sequence(1),
-        epoch: FlushEpoch(1),
-        kind: RecordKind::Zero,
-        more: false,
-        range: ByteRange::at(65536, 4096),
-        phase: 0,
-        place: RecordPlace::Log { segment: SegmentId(0), page: 1 },
-        first_checksum: 0,
-    };
-    let segment = RecoveredSegment {
-        segment: SegmentId(0),
-        ordinal: 0,
-        first_group: GroupNumber(1),
-        first_sequence: Sequence(1),
-        end_sequence: Sequence(2),
-    };
-    let found = RecoveredLog {
-        segments: vec![segment],
-        records: vec![record],
-        next_group: GroupNumber(2),
-        next_sequence: Sequence(2),
-        next_ordinal: 1,
-        next_epoch: FlushEpoch(2),
-        report: RecoveryReport { records_dropped: dropped, ..RecoveryReport::default() },
-        ..RecoveredLog::default()
-    };
+    let found = many_zeroes(&mut rig, 0);
     rig.engine.restore(&found, Tail { segment: SegmentId(1), page: 1 }).unwrap();
     rig.leases.1 = 2;
     rig.begin();
-    rig
-}
-
-/// A part of a write that was never acknowledged may be on primary storage: the log has dropped it, and a guest may read it.
-#[test]
-fn a_flush_of_the_guest_waits_until_what_recovery_dropped_is_flushed() {
-    let mut rig = begun(1);
-    rig.submit(1, 0, 0, Op::Flush);
-    while rig.drawn() != [FLUSH] {
-        let other = usize::from(rig.find(FLUSH) == 0);
-        rig.complete(other, IoStatus::Ok);
-    }
-    assert!(!rig.has_reply(1), "the first flush is under way");
-    rig.complete(0, IoStatus::Ok);
-    assert_eq!((rig.replied(1).1, rig.engine.flushes()), (IoStatus::Ok, 1));
-    // From now on the log is enough.
-    rig.submit(2, 0, 0, Op::Flush);
-    assert!(!rig.drawn().iter().any(|io| io == FLUSH), "{:?}", rig.drawn());
-    rig.settle_log();
-    assert_eq!(rig.replied(2).1, IoStatus::Ok);
-}
-
-/// Primary storage that hangs keeps no guest from its work.
-#[test]
-fn a_log_of_which_nothing_was_dropped_needs_no_first_flush() {
-    let mut rig = begun(0);
-    assert!(!rig.drawn().iter().any(|io| io == FLUSH), "{:?}", rig.drawn());
+    assert!(!rig.drawn().iter().any(|io| io == "F 0+0"), "{:?}", rig.drawn());
     rig.submit(1, 0, 0, Op::Flush);
     while !rig.has_reply(1) {
         let log = rig.pending.iter().position(|io| io.target == Target::Log);
@@ -133,25 +79,6 @@ fn a_log_of_which_nothing_was_dropped_needs_no_first_flush() {
     rig.settle_log();
     assert_eq!(rig.replied(2).1, IoStatus::Ok, "the log has all that was acknowledged");
     assert!(!rig.events.contains(&Event::FormerWritesAtRisk), "{:?}", rig.events);
-}
-
-#[test]
-fn a_first_flush_that_fails_fails_flushes_for_the_log_until_one_ends_well() {
-    let mut rig = begun(1);
-    for tag in [1, 2] {
-        rig.submit(tag, 0, 0, Op::Flush);
-        rig.settle_until(FLUSH);
-        while rig.drawn() != [FLUSH] {
-            let other = usize::from(rig.find(FLUSH) == 0);
-            rig.complete(other, IoStatus::Ok);
-        }
-        rig.complete(0, IoStatus::IoError);
-        assert_eq!(rig.replied(tag).1, IoStatus::IoError);
-    }
-    assert!(!rig.engine.has_untold_loss(), "nothing that was acknowledged");
-    rig.submit(3, 0, 0, Op::Flush);
-    rig.settle_log();
-    assert_eq!(rig.replied(3).1, IoStatus::Ok);
 }
 
 /// Rot in the newest progress page brings back destaged zero records, beside those that took their places.

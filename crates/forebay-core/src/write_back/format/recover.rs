@@ -123,6 +123,15 @@ pub struct RecoveredLog {
     pub report: RecoveryReport,
 }
 
+impl RecoveredLog {
+    /// True when the run before may have sent to primary storage what is not in the log any more: a part of a write that was
+    /// never acknowledged, or what a log that had failed kept in memory. A guest may read it. So it has to be flushed
+    /// before the log goes on: from then on the log does not tell.
+    pub fn lacks_what_was_sent(&self) -> bool {
+        self.report.records_dropped > 0 || self.through >= self.next_sequence
+    }
+}
+
 /// What recovery did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {

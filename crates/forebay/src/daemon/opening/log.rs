@@ -50,6 +50,9 @@ impl Session {
         pool::lock(shared).begin_log(number)?;
         let begun = pool::lock(shared).snapshot();
         let found = begun.find_log(number)?;
+        if found.lacks_what_was_sent() {
+            self.fence.flush_primary(self.is_unanswered)?;
+        }
         let grid_offset = self.disk.wish.grid_offset;
         pool::lock(shared).go_on_with_log(number, self.generation, grid_offset, found)
     }

@@ -26,6 +26,9 @@ fn a_group_in_both_places_counts_once() {
     crate::write_back::format::group::seal((&mut page[..4096]).try_into().unwrap(), Sequence(0));
     world.put(&page);
     let log = check(&mut world, 1..4);
+    assert!(!log.lacks_what_was_sent());
+    let through = log.next_sequence;
+    assert!(RecoveredLog { through, ..log.clone() }.lacks_what_was_sent());
     assert!(matches!(log.records[1].place, RecordPlace::Log { .. }));
     assert!(matches!(log.records[2].place, RecordPlace::Staged { group: 1, page: 0 }));
     // On flash it is torn: the staging file has it whole.
@@ -43,6 +46,7 @@ fn a_request_over_log_and_staging_file_is_whole() {
     world.stage(&[write(1024, 512), more(write(0, 512))]);
     let log = check(&mut world, 1..4);
     assert_eq!((log.next_sequence, log.report.records_dropped), (Sequence(3), 1));
+    assert!(log.lacks_what_was_sent(), "its first part may be on primary storage");
     // Without the staging file all of it is left out.
     world.staged.clear();
     let log = check(&mut world, 1..2);
