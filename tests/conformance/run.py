@@ -108,7 +108,7 @@ def run_all(tests, options):
 def beside(command):
     """A command as a test."""
     def run(_bed):
-        os.nice(10)
+        os.nice(5)
         os.chdir(ROOT)
         subprocess.run(command, shell=True, check=True)
     test = bed.Test(run, forebay_only=False, alone=False, timeout=3600)

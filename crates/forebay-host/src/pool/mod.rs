@@ -29,7 +29,6 @@ use forebay_backends::size::rounded;
 use forebay_core::action::NoLease;
 use forebay_core::flash_pool::lease::{Holder, Lease, Role};
 use forebay_core::flash_pool::reservations::STATE_MAX as RESERVATIONS_MAX;
-use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::flash_pool::{DiskNumber, PoolGeometry};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::{Generation, SegmentId, Uuid};
@@ -45,6 +44,7 @@ mod recover;
 pub mod report;
 pub(crate) mod resolve;
 mod ring;
+mod room;
 pub mod staging;
 pub mod survey;
 mod tables;
@@ -52,39 +52,16 @@ mod tables;
 mod tests;
 
 use super::events::Severity;
-use super::shell;
 pub use cache::CacheArea;
 use contents::Contents;
 pub use file::LOCK_WAIT;
 use file::PoolFile;
 pub use record::{Dirty, DiskWish, EndOfSession, GOES_WITH_DEVICE};
 pub use recover::{FoundLog, OpenedLog};
+pub use room::Share;
+use room::{again, bytes, create, fits, make_whole};
 pub use tables::Held;
 use tables::Tables;
-
-/// Segments beyond those that a log may have, so that what a crash left behind can be put in order when it is full: three
-/// for what the staging file holds at most, and one for each of two restarts in a row that do not come to their end,
-/// of which the first one's counts until the second one's is durable; and one for the segment where the log goes on.
-const SPARE_SEGMENTS: u64 = 6;
-
-/// What a disk wants of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Bytes for cached data.
-    pub cache: u64,
-    /// Bytes for the ring that keeps them over a restart.
-    pub ring: u64,
-    /// Bytes for the write log.
-    pub log: u64,
-}
-
-impl Share {
-    fn segments(self, size: u64) -> u64 {
-        let log = self.log.div_ceil(size);
-        let spare = if log > 0 { SPARE_SEGMENTS } else { 0 };
-        self.cache.div_ceil(size) + self.ring.div_ceil(size) + log + spare
-    }
-}
 
 /// A contiguous part of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,136 +353,6 @@ impl Pool {
     fn generation(&self, disk: DiskNumber) -> Generation {
         self.tables.disk(disk).map_or(Generation(0), |record| record.pending)
     }
-}
-
-/// Gives a pool file that was cut short its length back: what is missing reads as zeroes, which no cached block is taken for.
-/// What is worth telling of it.
-///
-/// # Errors
-/// A write log may have been in what is missing, or it is a device.
-fn make_whole(file: &PoolFile, tables: &Tables) -> Result<Option<String>> {
-    let geometry = tables.geometry();
-    let whole = u64::from(geometry.segments()) * geometry.segment_size();
-    let there = file.size()?;
-    if there >= whole {
-        return Ok(None);
-    }
-    let of = tables.disks().filter(|(number, _)| tables.log_segments(*number) > 0);
-    let logs: Vec<&str> = of.map(|(_, record)| record.name.as_str()).collect();
-    let cut = format!(
-        "the flash {} was cut short: it has {} of the {} of its pool",
-        file.path().display(),
-        rounded(there),
-        rounded(whole)
-    );
-    ensure!(
-        logs.is_empty(),
-        "{cut}, and the write log of '{}' may be in the rest. Put the whole back. If it is gone for ever, with what only that log \
-         held, give --flash another path: the error of that start says how a disk goes on without its log",
-        logs.join("', '")
-    );
-    ensure!(
-        !file.is_device(),
-        "{cut}. It has no write log: wipe it, and a start makes a new pool there ({})",
-        contents::wipe(file)
-    );
-    file.make_room(whole)?;
-    Ok(Some(format!("{cut}, and has its size again; what was cached in the rest is gone")))
-}
-
-/// Makes a pool for these shares; of all of a device.
-fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
-    let geometry = geometry(file, shares)?;
-    file.make_room(u64::from(geometry.segments()) * geometry.segment_size())?;
-    let pool = host::new_uuid().context("cannot name a new pool")?;
-    let superblock = Superblock { pool, geometry, created: host::now() };
-    Tables::create(file, superblock)
-        .with_context(|| format!("cannot write to the flash {}", file.path().display()))
-}
-
-fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
-    let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
-    let total = if file.is_device() { file.size()? } else { wanted };
-    let size = forebay_core::flash_pool::segment_size(total, shares.len());
-    let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
-    // A device that is just large enough for the rest goes without rings.
-    let has_room = !file.is_device() || {
-        let needed = all(shares) * size + (4 << 20);
-        needed <= total
-    };
-    let segments = if has_room { all(shares) } else { all(&without_rings(shares)) };
-    let disks = forebay_core::flash_pool::disks(total, shares.len()).into();
-    let metadata = |segments: u64| {
-        let geometry = PoolGeometry::new(size, (segments + 64) * size, disks);
-        geometry.map(|geometry| u64::from(geometry.metadata_segments()))
-    };
-    let needed = (segments + metadata(segments)?).max(metadata(segments)? + 1) * size;
-    let given = if file.is_device() { file.size()? } else { needed };
-    ensure!(
-        needed <= given,
-        "the flash device {} has {}, the disks' shares need {}",
-        file.path().display(),
-        rounded(given),
-        rounded(needed)
-    );
-    Ok(PoolGeometry::new(size, given, disks)?)
-}
-
-/// Bytes of a pool.
-fn bytes(tables: &Tables) -> u64 {
-    u64::from(tables.geometry().segments()) * tables.geometry().segment_size()
-}
-
-/// The same without what keeps caches over a restart.
-fn without_rings(shares: &[Share]) -> Vec<Share> {
-    shares.iter().map(|share| Share { ring: 0, ..*share }).collect()
-}
-
-/// True when the pool has room for these shares; one that is `fixed` may have none for their rings.
-fn fits(tables: &Tables, shares: &[Share], fixed: bool) -> bool {
-    let geometry = tables.geometry();
-    let room = u64::from(geometry.segments() - geometry.metadata_segments());
-    let has_room = |shares: &[Share]| {
-        let needed = shares.iter().map(|share| share.segments(geometry.segment_size()));
-        needed.sum::<u64>() <= room
-    };
-    has_room(shares) || fixed && has_room(&without_rings(shares))
-}
-
-/// Makes the pool anew, larger, when it holds nothing that is needed.
-fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Result<Tables> {
-    let dirty: Vec<&str> = tables
-        .disks()
-        .filter(|(number, _)| tables.log_segments(*number) > 0)
-        .map(|(_, record)| record.name.as_str())
-        .collect();
-    let size = bytes(tables);
-    ensure!(
-        dirty.is_empty(),
-        "the flash {} is a pool of {}, too small for what is configured, and it holds writes of '{}' that are not \
-         on primary storage: start with the former sizes, let them be destaged ('forebay disk flush'), stop, and \
-         start again",
-        file.path().display(),
-        rounded(size),
-        dirty.join("', '")
-    );
-    let reserved: Vec<&str> = tables
-        .disks()
-        .filter(|(number, _)| tables.has_reservations(*number))
-        .map(|(_, record)| record.name.as_str())
-        .collect();
-    ensure!(
-        reserved.is_empty(),
-        "the flash {} is a pool of {}, too small for what is configured, and it holds persistent reservations of SCSI \
-         initiators for '{}': start with the former sizes, let the initiators clear them, or give them up ('forebay disk \
-         resolve {} --pool {} --discard-reservations'), and start again",
-        file.path().display(),
-        rounded(size),
-        reserved.join("', '"),
-        reserved[0],
-        shell::quoted(file.path())
-    );
-    create(file, shares)
 }
 
 /// Pages of a segment as they lie in the pool.

@@ -1,5 +1,6 @@
 use forebay_core::flash_pool::disk::SessionEnd;
 
+use super::room::SPARE_SEGMENTS;
 use super::*;
 
 mod discarded;

@@ -80,7 +80,11 @@ fn the_demonstration_shows_three_runs_and_cleans_up() {
     let hits = |run: &serde_json::Value| run["cache"]["read_hits"].as_u64().unwrap();
     assert!(hits(warm) < warm["cache"]["reads"].as_u64().unwrap(), "these were not read before");
     assert!(hits(warm) >= hits(cold), "{text}");
-    assert!(text.contains("then the 1,200 requests before them in the trace"), "{text}");
+    // Four for each of the replay, or as many as it comes to in the time that the replay may take.
+    let (_, warmed) = text.split_once("then the ").expect("it says how it is warmed");
+    let (warmed, _) = warmed.split_once(" requests before them in the trace").expect("so many");
+    let warmed: u64 = warmed.replace(',', "").parse().unwrap();
+    assert!((301..=1200).contains(&warmed), "{text}");
     assert!(warm["cache"]["reads"].as_u64() > Some(100), "{warm}");
     assert!(warm["cache"]["backend_ios"].as_u64() > Some(0), "what was written was destaged");
     assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "cleaned up");
