@@ -111,7 +111,7 @@ def beside(command):
         os.nice(5)
         os.chdir(ROOT)
         subprocess.run(command, shell=True, check=True)
-    test = bed.Test(run, forebay_only=False, alone=False, timeout=3600)
+    test = bed.Test(run, forebay_only=False, alone=False, timeout=1500)
     test.area, test.name = BESIDE, command
     return test
 

@@ -234,8 +234,8 @@ impl Engine {
     }
 
     /// The disk begins: what a former run left is flushed and destaged, and the mode is entered, whether or not a client
-    /// comes. Call it once, before the first request. If that flush fails, what a former run acknowledged may be lost.
-    /// Whoever waits for a flush is told. If nobody does, the next flush fails.
+    /// comes. Call it once, before the first request, where a former run may have written. If that flush fails, what the
+    /// former run acknowledged may be lost: whoever waits for a flush is told, or else the next flush fails.
     pub fn begin(&mut self, now: Nanos, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
         parts.begin(&mut cx);

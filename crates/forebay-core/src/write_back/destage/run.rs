@@ -4,10 +4,9 @@
 //!  items ─► memory ─► from RAM (a copy), or from the log on flash (checked) ─► write ─► done
 //!                     └─ a page in parts, on large logical blocks: what is below, too
 //! ```
-//! A run is a row of sectors, from one record in each page: of pages between its ends all sectors, which a write of the guest off
-//! the grid does not have at its ends. A page of several records, or with gaps, is a run by itself: its parts are laid together
-//! on one more page of memory, and each row of sectors is a write. On logical blocks larger than a sector a page
-//! in parts is filled from primary storage first, and written whole.
+//! A run is a row of sectors, from one record in each page: of pages between its ends all sectors. A page of several records,
+//! or with gaps, is a run by itself: its parts are laid together on one more page of memory, and each row of sectors is a
+//! write. On logical blocks larger than a sector such a page is filled from primary storage first, and written whole.
 
 use super::batch::{To, ZeroItem};
 use super::row::{Rows, lead_of};
