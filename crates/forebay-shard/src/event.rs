@@ -35,9 +35,8 @@ fn code(event: Event) -> EventCode {
         Event::LogHasRoom => EventCode::LogHasRoom,
         Event::ModeChanged { .. } => EventCode::ModeChanged,
         Event::RamShrunk { .. } => EventCode::RamShrunk,
-        Event::FormerWritesAtRisk | Event::UnflushedWritesAtRisk { .. } => {
-            EventCode::UnflushedWritesAtRisk
-        }
+        Event::FormerWritesAtRisk => EventCode::FormerWritesAtRisk,
+        Event::UnflushedWritesAtRisk { .. } => EventCode::UnflushedWritesAtRisk,
     }
 }
 

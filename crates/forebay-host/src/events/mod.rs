@@ -96,6 +96,8 @@ pub enum EventCode {
     RamShrunk,
     /// Primary storage may have lost writes that it acknowledged and that nobody had flushed.
     UnflushedWritesAtRisk,
+    /// Primary storage failed the flush that a disk begins with, or the connection was lost before that had ended.
+    FormerWritesAtRisk,
 }
 
 /// How much an event matters, and its code where it has one.
