@@ -16,7 +16,7 @@ use crate::shell::quoted;
 pub const GOES_WITH_DEVICE: u8 = 0x80;
 
 /// A disk as it is configured and found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskWish {
     /// Its name.
     pub name: String,

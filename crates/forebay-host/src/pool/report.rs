@@ -14,12 +14,12 @@ use forebay_core::write_back::format::recover::RecoveredLog;
 use serde::{Deserialize, Serialize};
 
 use super::check::damaged_copies;
-use super::contents;
+use super::contents::{self, Contents};
 use super::file::PoolFile;
 use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
-use super::{Dirty, Pool, Snapshot, recover};
+use super::{Dirty, Pool, Snapshot, bytes, recover, room_at};
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -35,6 +35,9 @@ pub struct PoolReport {
     /// The daemon that uses the pool. Null: none does.
     #[serde(default)]
     pub used_by: Option<String>,
+    /// The configured pool of several devices that this is one of. Null: none.
+    #[serde(default)]
+    pub device_of: Option<String>,
     /// What is wrong with the pool. Empty: nothing.
     #[serde(default)]
     pub faults: Vec<String>,
@@ -133,6 +136,46 @@ pub struct DiskReport {
     pub ring: Option<RingReport>,
 }
 
+/// A disk that has a record in a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Its name.
+    pub name: String,
+    /// When it was last opened, seconds since 1970; 0: it was not.
+    pub opened: u64,
+    /// Its log may hold writes that primary storage does not have.
+    pub has_log: bool,
+}
+
+/// The disks of an open pool, and the bytes that it has; reads nothing.
+pub fn placed(pool: &Pool) -> (Vec<Placed>, u64) {
+    (placed_in(&pool.tables), bytes(&pool.tables))
+}
+
+/// The disks of the pool at `path`, where there is one, and the bytes that a pool can have there.
+///
+/// # Errors
+/// There is nothing, it is in use, carries somebody's data, or cannot be read.
+pub fn placed_at(path: &Path) -> Result<(Vec<Placed>, u64)> {
+    let room = room_at(path)?;
+    let file = PoolFile::open(path, true)?;
+    let placed = match contents::look(&file)? {
+        Contents::Pool(superblock) => placed_in(&Tables::read(&file, superblock)?),
+        Contents::Blank => Vec::new(),
+        Contents::Foreign(what) => bail!("it carries {what}"),
+    };
+    Ok((placed, room))
+}
+
+fn placed_in(tables: &Tables) -> Vec<Placed> {
+    let placed = |(number, record): (DiskNumber, &DiskRecord)| Placed {
+        name: record.name.clone(),
+        opened: record.opened,
+        has_log: tables.log_segments(number) > 0,
+    };
+    tables.disks().map(placed).collect()
+}
+
 /// Tells what is in the pool at `path`.
 ///
 /// # Errors
@@ -194,6 +237,7 @@ fn report(path: &Path, tables: &Tables) -> PoolReport {
         created: tables.superblock.created,
         segment_size: tables.geometry().segment_size(),
         used_by: None,
+        device_of: None,
         faults: Vec::new(),
         segments: segments(tables),
         disks: Vec::new(),

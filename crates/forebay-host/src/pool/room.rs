@@ -1,5 +1,8 @@
 //! Room of a pool: what disks want of it, a pool that is made for that, and one that is too small or was cut short.
 
+use std::os::fd::AsFd;
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::flash_pool::PoolGeometry;
@@ -32,6 +35,18 @@ impl Share {
         let spare = if log > 0 { SPARE_SEGMENTS } else { 0 };
         self.cache.div_ceil(size) + self.ring.div_ceil(size) + log + spare
     }
+}
+
+/// Bytes that a pool at `path` can have: all of a device, or of a file that was given its size.
+///
+/// # Errors
+/// There is none, or the kernel's.
+pub fn room_at(path: &Path) -> Result<u64> {
+    const NEEDED: &str = "needed is a block device, or a file that has its size ('truncate -s 200G PATH' makes one)";
+    ensure!(path.exists(), "there is nothing at {}; {NEEDED}", path.display());
+    let size = forebay_io::file::size(std::fs::File::open(path)?.as_fd())?;
+    ensure!(size > 0, "{} has no bytes; {NEEDED}", path.display());
+    Ok(size)
 }
 
 /// Gives a pool file that was cut short its length back: what is missing reads as zeroes, which no cached block is taken for.
@@ -69,7 +84,7 @@ pub(super) fn make_whole(file: &PoolFile, tables: &Tables) -> Result<Option<Stri
     Ok(Some(format!("{cut}, and has its size again; what was cached in the rest is gone")))
 }
 
-/// Makes a pool for these shares; of all of a device.
+/// Makes a pool for these shares; of all of a device, and of all of a file that is larger.
 pub(super) fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
     let geometry = geometry(file, shares)?;
     file.make_room(u64::from(geometry.segments()) * geometry.segment_size())?;
@@ -81,7 +96,9 @@ pub(super) fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
 
 fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
     let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
-    let total = if file.is_device() { file.size()? } else { wanted };
+    // A file that is longer than needed was given its size, for disks that are to come.
+    let size_given = file.size()?;
+    let total = if file.is_device() { size_given } else { wanted.max(size_given) };
     let size = forebay_core::flash_pool::segment_size(total, shares.len());
     let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
     // A device that is just large enough for the rest goes without rings.
@@ -96,7 +113,7 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
         geometry.map(|geometry| u64::from(geometry.metadata_segments()))
     };
     let needed = (segments + metadata(segments)?).max(metadata(segments)? + 1) * size;
-    let given = if file.is_device() { file.size()? } else { needed };
+    let given = if file.is_device() { size_given } else { needed.max(size_given) };
     ensure!(
         needed <= given,
         "the flash device {} has {}, the disks' shares need {}",

@@ -280,6 +280,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         control: None,
         state_dir: Some(state),
         sources: None,
+        pools: Vec::new(),
         http: None,
     })
 }

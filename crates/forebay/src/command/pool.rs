@@ -18,6 +18,7 @@ use super::table::{count, of};
 use crate::cli::disk::{PoolArgs, PoolCommand, PoolShowArgs};
 use crate::messages;
 
+mod devices;
 mod drain;
 mod list;
 
@@ -26,6 +27,7 @@ pub(crate) fn pool(command: PoolCommand) -> Result<()> {
     match command {
         PoolCommand::List(args) => client::block_on(list::list(&args)),
         PoolCommand::Show(args) => show(&args),
+        PoolCommand::AddDevice(args) => client::block_on(devices::add(&args)),
         PoolCommand::Drain(args) => client::block_on(drain::drain(&args)),
         PoolCommand::Check(args) => verify(&args),
     }
@@ -91,7 +93,8 @@ fn describe(pool: &PoolReport) -> String {
     let mut text = String::new();
     let used = pool.used_by.as_ref().map_or(String::new(), |by| format!(", used by daemon {by}"));
     let made = utc(pool.created * 1000);
-    let _ = writeln!(text, "pool {}: {}, made {made}{used}", pool.path, pool.uuid);
+    let of = pool.device_of.as_ref().map_or(String::new(), |of| format!(", a device of '{of}'"));
+    let _ = writeln!(text, "pool {}: {}, made {made}{of}{used}", pool.path, pool.uuid);
     let _ = writeln!(
         text,
         "  {} segments of {}: {} free, {} of logs, {} of caches, {} of the pool itself",

@@ -48,6 +48,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         state_dir: args.daemon.state_dir,
         sources: Some(sources),
         http: None,
+        pools: Vec::new(),
         disks: vec![args.disk.resolve(name.clone(), args.backend)],
         name,
     };

@@ -1,18 +1,20 @@
 //! Changes that were made while a daemon ran, kept in its state folder. They count more than the configuration file.
 //!
 //! ```text
-//!   disk add, set, reset, remove ──► Changes ──► NAME.changes.toml
+//!   disk add, set, reset, remove ─┐
+//!   pool add-device, drain ───────┴► Changes ──► NAME.changes.toml
 //!   forebay.toml ──┐                    │
 //!                  └──── merged with ◄──┘──► DaemonSpec, at a start and at a reload
 //! ```
 //! The file has the shape of a configuration file: a `[[disk]]` table has the settings of a disk that were changed, or all
-//! of a disk that was added; `removed` lists disks that the configuration file has and that are not served.
+//! of a disk that was added; `removed` lists disks that the configuration file has and that are not served. A `[[pool]]`
+//! table has the devices that a pool has now.
 //!
 //! What the configuration file says as well is no change: it is dropped when the file is read again.
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
@@ -34,6 +36,9 @@ pub struct Changes {
     removed: Vec<Name>,
     /// Settings of disks, each with its name.
     disk: Vec<Table>,
+    /// Pools with other devices, each with its name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pool: Vec<Table>,
 }
 
 impl Changes {
@@ -52,6 +57,7 @@ impl Changes {
             let changes: Changes = toml::from_str(&text)?;
             let is_named = |table: &Table| name_in(table).is_some();
             ensure!(changes.disk.iter().all(is_named), "a [[disk]] table has no name");
+            ensure!(changes.pool.iter().all(is_named), "a [[pool]] table has no name");
             Ok(changes)
         };
         read().with_context(|| {
@@ -84,13 +90,25 @@ impl Changes {
 
     /// True when nothing was changed.
     pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.disk.is_empty()
+        self.removed.is_empty() && self.disk.is_empty() && self.pool.is_empty()
+    }
+
+    /// Pool `name` has these devices.
+    pub fn set_devices(&mut self, name: &Name, devices: &[PathBuf]) {
+        let shown = |path: &PathBuf| Value::String(path.display().to_string());
+        let devices = Value::Array(devices.iter().map(shown).collect());
+        entry(&mut self.pool, name).insert("devices".to_owned(), devices);
+    }
+
+    /// What was changed of pool `name`.
+    pub fn of_pool(&self, name: &Name) -> Option<&Table> {
+        self.pool.iter().find(|table| name_in(table).as_ref() == Some(name))
     }
 
     /// Disk `name` has these settings; others keep what they are.
     pub fn set(&mut self, name: &Name, settings: &Table) {
         let settings = settings.iter().map(|(key, value)| (key.clone(), value.clone()));
-        self.entry(name).extend(settings);
+        entry(&mut self.disk, name).extend(settings);
     }
 
     /// Disk `name` is new, or comes back.
@@ -139,9 +157,11 @@ impl Changes {
     /// Drops what `file`, a configuration file, says as well.
     pub fn settle(&mut self, file: &Table) {
         self.removed.retain(|name| find(file, name).is_some());
-        for table in &mut self.disk {
-            if let Some(listed) = name_in(table).and_then(|name| find(file, &name)) {
-                table.retain(|key, value| key == "name" || listed.get(key) != Some(value));
+        for (of, tables) in [("disk", &mut self.disk), ("pool", &mut self.pool)] {
+            for table in tables {
+                if let Some(listed) = name_in(table).and_then(|name| find_in(file, of, &name)) {
+                    table.retain(|key, value| key == "name" || listed.get(key) != Some(value));
+                }
             }
         }
         self.tidy();
@@ -156,46 +176,63 @@ impl Changes {
         self.disk.iter().filter(is_waiting).filter_map(name_in).collect()
     }
 
-    /// The configuration file with the settings and the disks of the changes. Disks that were removed are still in it.
+    /// The configuration file with what was changed laid over it. Disks that were removed are still in it.
     pub fn merged(&self, file: &Table) -> Table {
         let mut merged = file.clone();
-        let disks = merged.entry("disk").or_insert_with(|| Value::Array(Vec::new()));
-        let Value::Array(disks) = disks else { return merged };
-        for change in &self.disk {
-            let name = name_in(change);
-            let is_it = |disk: &&mut Value| disk.as_table().and_then(name_in) == name;
-            match disks.iter_mut().find(is_it).and_then(Value::as_table_mut) {
-                Some(disk) => disk.extend(change.clone()),
-                None if change.contains_key("backend") => disks.push(Value::Table(change.clone())),
-                None => {}
-            }
-        }
+        merge(&mut merged, "disk", &self.disk, |disk| disk.contains_key("backend"));
+        merge(&mut merged, "pool", &self.pool, |_| false);
         merged
-    }
-
-    fn entry(&mut self, name: &Name) -> &mut Table {
-        let found = self.disk.iter().position(|table| name_in(table).as_ref() == Some(name));
-        let at = found.unwrap_or_else(|| {
-            let named = ("name".to_owned(), Value::String(name.to_string()));
-            self.disk.push(Table::from_iter([named]));
-            self.disk.len() - 1
-        });
-        &mut self.disk[at]
     }
 
     /// A table with nothing but a name says nothing.
     fn tidy(&mut self) {
-        self.disk.retain(|table| table.keys().any(|key| key != "name"));
+        for tables in [&mut self.disk, &mut self.pool] {
+            tables.retain(|table| table.keys().any(|key| key != "name"));
+        }
+    }
+}
+
+/// The table called `name`, which is made where there is none.
+fn entry<'a>(tables: &'a mut Vec<Table>, name: &Name) -> &'a mut Table {
+    let found = tables.iter().position(|table| name_in(table).as_ref() == Some(name));
+    let at = found.unwrap_or_else(|| {
+        tables.push(Table::from_iter([("name".to_owned(), Value::String(name.to_string()))]));
+        tables.len() - 1
+    });
+    &mut tables[at]
+}
+
+/// Lays changes over the tables that `file` has under `key`. What is changed of one that it does not have waits for it,
+/// unless `is_whole`.
+fn merge(file: &mut Table, key: &str, changes: &[Table], is_whole: impl Fn(&Table) -> bool) {
+    if changes.is_empty() {
+        return;
+    }
+    let known = file.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+    let Value::Array(known) = known else { return };
+    for change in changes {
+        let name = name_in(change);
+        let is_it = |table: &&mut Value| table.as_table().and_then(name_in) == name;
+        match known.iter_mut().find(is_it).and_then(Value::as_table_mut) {
+            Some(table) => table.extend(change.clone()),
+            None if is_whole(change) => known.push(Value::Table(change.clone())),
+            None => {}
+        }
     }
 }
 
 /// The disk called `name` of a configuration file.
 pub fn find<'a>(file: &'a Table, name: &Name) -> Option<&'a Table> {
-    let disks = file.get("disk")?.as_array()?.iter().filter_map(Value::as_table);
-    disks.into_iter().find(|disk| name_in(disk).as_ref() == Some(name))
+    find_in(file, "disk", name)
 }
 
-/// The name of a `[[disk]]` table.
+/// The table called `name` among those that a configuration file has under `key`.
+fn find_in<'a>(file: &'a Table, key: &str, name: &Name) -> Option<&'a Table> {
+    let mut tables = file.get(key)?.as_array()?.iter().filter_map(Value::as_table);
+    tables.find(|table| name_in(table).as_ref() == Some(name))
+}
+
+/// The name of a `[[disk]]` or `[[pool]]` table.
 pub fn name_in(disk: &Table) -> Option<Name> {
     let text = |key| disk.get(key).and_then(Value::as_str);
     match text("name") {

@@ -10,7 +10,7 @@ use forebay_frontends::vhost_user::export::QUEUES_MAX;
 use forebay_host::journal::JournalPlace;
 
 use super::values::{DiskId, Size, Span, ValueError};
-use super::{DaemonSpec, DiskSpec, InVain, ListenerSpec, RamSharing, SHARES_MAX, iscsi};
+use super::{DaemonSpec, DiskSpec, InVain, ListenerSpec, RamSharing, SHARES_MAX, iscsi, pools};
 
 /// The least and the most memory that the flight recorder can have.
 const RECORDER_MIN: u64 = 64 << 10;
@@ -56,6 +56,7 @@ pub fn unattached(spec: &DaemonSpec) -> Result<(), ValueError> {
             pair[0]
         )));
     }
+    pools::check(&spec.pools, &spec.disks)?;
     check_pools(&spec.disks)?;
     let mut places: Vec<String> = spec.listeners.iter().map(ListenerSpec::place).collect();
     let mut portals: Vec<String> =

@@ -148,6 +148,7 @@ pub fn in_force(old: &DaemonSpec, new: &DaemonSpec) -> DaemonSpec {
         disks: new.disks.iter().map(known).chain(staying.iter().copied().cloned()).collect(),
         listeners: new.listeners.clone(),
         targets: targets(old, new),
+        pools: new.pools.clone(),
         sources: new.sources.clone(),
         ..old.clone()
     };

@@ -12,6 +12,10 @@
 //! flash = "/nvme/pool:4GiB"               # disks may share one flash file or device
 //! nbd = ["unix:/run/forebay/db.sock"]     # a listener for this disk alone
 //!
+//! [[pool]]                                # flash = "fast:4GiB" is on one of these
+//! name = "fast"
+//! devices = ["/dev/nvme0n1", "/dev/nvme1n1"]
+//!
 //! [[nbd]]                                 # a listener for several disks
 //! listen = "127.0.0.1:10809"
 //! disks = ["db"]                          # default: all
@@ -37,6 +41,7 @@ use forebay_backends::size::rounded;
 
 use super::disk_table::DiskTable;
 use super::iscsi::IscsiTable;
+use super::pools::PoolSpec;
 use super::sources::Sources;
 use super::values::{Address, HttpAddress, Name, Reactor, ValueError};
 use super::{CONNECTIONS_MAX, DaemonSpec, DiskSpec, ListenerSpec};
@@ -66,6 +71,9 @@ pub(super) struct File {
     /// The disks
     #[serde(default)]
     disk: Vec<DiskTable>,
+    /// Pools of several flash devices
+    #[serde(default)]
+    pool: Vec<PoolSpec>,
     /// NBD listeners for several disks
     #[serde(default)]
     nbd: Vec<Listener>,
@@ -187,6 +195,7 @@ pub(super) fn describe(file: File, name: Name) -> Result<DaemonSpec> {
         name: file.name.unwrap_or(name),
         shards: super::shards(file.shards, disks.len())?,
         disks,
+        pools: file.pool,
         listeners,
         reactor: file.reactor,
         control: file.control,

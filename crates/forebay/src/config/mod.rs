@@ -21,6 +21,7 @@ mod disk;
 mod disk_table;
 pub mod file;
 pub mod iscsi;
+pub mod pools;
 pub mod saved;
 pub mod schema;
 pub mod settings;
@@ -66,7 +67,7 @@ pub struct DiskOptions {
     #[arg(long, value_name = "N", help_heading = "Cache")]
     #[schemars(range(min = 1, max = SHARES_MAX))]
     pub ram_shares: Option<u32>,
-    /// Flash for cached data: a file (created) or a block device, and how much of it [default: none]
+    /// Flash for cached data: a file (created), a block device or, in a configuration file, the name of a pool; and how much of it [default: none]
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Cache")]
     pub flash: Option<Flash>,
     /// Byte offset of the grid of cache blocks, or auto: found from the traffic [default: auto]
@@ -196,6 +197,8 @@ pub struct DaemonSpec {
     pub name: Name,
     /// Its disks.
     pub disks: Vec<DiskSpec>,
+    /// Its pools of several devices.
+    pub pools: Vec<pools::PoolSpec>,
     /// Its listeners.
     pub listeners: Vec<ListenerSpec>,
     /// Its iSCSI targets.

@@ -24,6 +24,17 @@ pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
         .collect();
     let names: Vec<Option<Name>> = disks.iter().map(|disk| name_in(disk)).collect();
     fix_units(&mut document, &names, changes);
+    for pool in document
+        .get_mut("pool")
+        .and_then(|it| it.as_array_of_tables_mut())
+        .into_iter()
+        .flat_map(|it| it.iter_mut())
+    {
+        let name = pool.get("name").and_then(Item::as_str).and_then(|name| name.parse().ok());
+        if let Some(change) = name.and_then(|name| changes.of_pool(&name)) {
+            lay_over(pool, change)?;
+        }
+    }
     let tables = document
         .entry("disk")
         .or_insert(Item::ArrayOfTables(ArrayOfTables::new()))
@@ -35,18 +46,7 @@ pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
             tables.push(toml_edit::Table::new());
         }
         let (Some(table), Some(change)) = (tables.get_mut(at), change) else { continue };
-        for (key, value) in change {
-            let value: toml_edit::Value = value.to_string().parse()?;
-            match table.get_mut(key).and_then(Item::as_value_mut) {
-                Some(known) => {
-                    // What is written behind it stays there.
-                    let decor = known.decor().clone();
-                    *known = value;
-                    *known.decor_mut() = decor;
-                }
-                None => drop(table.insert(key, toml_edit::value(value))),
-            }
-        }
+        lay_over(table, change)?;
     }
     for at in (0..names.len()).rev() {
         if names[at].as_ref().is_some_and(|name| changes.removed().contains(name)) {
@@ -64,6 +64,23 @@ pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
         }
     }
     Ok(document.to_string())
+}
+
+/// Writes what a change says into a table of the file.
+fn lay_over(table: &mut toml_edit::Table, change: &Table) -> Result<()> {
+    for (key, value) in change {
+        let value: toml_edit::Value = value.to_string().parse()?;
+        match table.get_mut(key).and_then(Item::as_value_mut) {
+            Some(known) => {
+                // What is written behind it stays there.
+                let decor = known.decor().clone();
+                *known = value;
+                *known.decor_mut() = decor;
+            }
+            None => drop(table.insert(key, toml_edit::value(value))),
+        }
+    }
+    Ok(())
 }
 
 fn is_removed(name: &toml_edit::Value, changes: &Changes) -> bool {

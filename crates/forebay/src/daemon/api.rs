@@ -40,7 +40,7 @@ use forebay_host::fence::resolve::Shown;
 
 mod configuration;
 
-pub use configuration::{Change, ConfigInfo, Origin, Reloaded, SettingInfo};
+pub use configuration::{Change, ConfigInfo, DeviceChange, Origin, Reloaded, SettingInfo};
 
 /// What the daemon is and serves; also the start-up summary of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -29,7 +29,9 @@ use super::opener::{Opener, Ready};
 use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::Watch;
-use super::{change, history, metrics, observed, pools, refused, reload, settings, systemd};
+use super::{
+    change, devices, history, metrics, observed, pools, refused, reload, settings, systemd,
+};
 use crate::config::{DiskSpec, difference};
 
 /// Time that primary storage has to say how long it is.
@@ -82,6 +84,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/daemon", get(daemon))
         .route("/v1/reload", post(reload::asked))
         .route("/v1/pools", get(pools::pools))
+        .route("/v1/devices", post(devices::change))
         .route("/v1/stats", get(all_stats))
         .route("/v1/disks", get(disks))
         .route("/v1/disks/{name}", get(disk))

@@ -39,6 +39,7 @@ mod advice;
 pub mod api;
 mod change;
 pub mod control;
+mod devices;
 mod ending;
 mod event_log;
 mod figures;
@@ -54,6 +55,7 @@ mod observed;
 mod opener;
 mod opening;
 mod pdu_log;
+mod placement;
 mod places;
 mod pools;
 pub(crate) mod preflight;
@@ -145,6 +147,13 @@ impl Daemon {
         let starting = while_starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
         let (log, events) = event_log::start(&spec).await?;
         let inherited = inherited.keep_asked(&spec, &events).await?;
+        let placing = tokio::task::spawn_blocking(move || {
+            let mut spec = (*spec).clone();
+            let news = placement::place(&mut spec, &[], &[]);
+            (Arc::new(spec), news)
+        });
+        let (spec, news) = placing.await?;
+        news.into_iter().for_each(|text| events.report(None, Severity::Warning, text));
         let (flash, flash_failed) = Flash::new(events.clone());
         let flash = Arc::new(flash);
         let (flash_guard, opening, of) = (FlashGuard(flash.clone()), flash.clone(), spec.clone());

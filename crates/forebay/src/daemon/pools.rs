@@ -1,5 +1,6 @@
 //! Requests of the control socket about pools: what is on flash that this daemon uses, and that nobody else may read meanwhile.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,15 +40,20 @@ async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
             served.push((place, now.engine));
         }
     }
-    let daemon = state.info().name;
+    let (daemon, spec) = (state.info().name, state.opener.spec());
+    let device_of = move |path: &PathBuf| {
+        let pool = spec.pools.iter().find(|pool| pool.devices.contains(path))?;
+        Some(pool.name.to_string())
+    };
     refused::blocking(state, move |opener| {
         let reports = opener.flash.pools().into_iter().map(|(path, shared)| {
             let pool = pool::lock(&shared).snapshot();
             let of_pool = served.iter().filter(|((flash, _), _)| *flash == path);
             let served: Vec<_> = of_pool.map(|((_, number), now)| (*number, now.clone())).collect();
             let shown = report::show_used(&pool, &served, with_shard);
+            let (device_of, used_by) = (device_of(&path), Some(daemon.clone()));
             let path = std::path::absolute(&path).unwrap_or(path);
-            PoolReport { path: path.display().to_string(), used_by: Some(daemon.clone()), ..shown }
+            PoolReport { path: path.display().to_string(), used_by, device_of, ..shown }
         });
         Ok(reports.collect())
     })

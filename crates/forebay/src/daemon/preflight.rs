@@ -18,13 +18,16 @@ use rustix::fs::{Access, access};
 
 use forebay_host::folders;
 
-use super::{opening, raw};
+use super::{opening, placement, raw};
 use crate::config::values::Address;
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// What is wrong, a sentence each; may wait for storage.
 pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut spec = spec.clone();
+    // The daemon that runs has its devices, and knows who is on which.
+    placement::place(&mut spec, &[], &[]);
+    let (spec, mut found) = (&spec, Vec::new());
     let state = spec.state_dir.clone().or_else(folders::state_folder);
     let is_running = UnixStream::connect(control(spec)).is_ok();
     for disk in &spec.disks {
@@ -161,6 +164,9 @@ fn flash_paths(spec: &DaemonSpec) -> BTreeMap<&Path, u64> {
     let mut paths = BTreeMap::new();
     for flash in spec.disks.iter().filter_map(|disk| disk.flash.as_ref()) {
         *paths.entry(flash.path.as_path()).or_insert(0) += flash.bytes;
+    }
+    for device in spec.pools.iter().flat_map(|pool| &pool.devices) {
+        paths.entry(device.as_path()).or_insert(0);
     }
     paths
 }

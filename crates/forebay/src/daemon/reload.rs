@@ -20,7 +20,7 @@ use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
 use super::control::{ControlState, refuse};
-use super::{change, http, preflight, refused, reopen, systemd};
+use super::{change, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::settings::Setting;
 use crate::config::{self, DaemonSpec, DiskSpec};
@@ -65,9 +65,13 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     let file = old.file().map(Path::to_owned).context(
         "it was started without a configuration file; 'forebay serve' has one to read again",
     )?;
-    let (read, shown) = (file.clone(), file.display().to_string());
-    let read = tokio::task::spawn_blocking(move || load(&read)).await.map_err(anyhow::Error::from);
-    let new = read.flatten().inspect_err(|error| {
+    let shown = file.display().to_string();
+    let read = tokio::task::spawn_blocking(move || config::file::load(&file)).await;
+    let read = match read.map_err(anyhow::Error::from).flatten() {
+        Ok(read) => prepared(state, read).await,
+        wrong => wrong,
+    };
+    let new = read.inspect_err(|error| {
         if !dry_run {
             let text = format!("reload: nothing changes, and a restart would fail: {error:#}");
             state.report(None, Severity::Error, &text);
@@ -87,19 +91,21 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     Ok(Reloaded { file: Some(shown), dry_run, changes })
 }
 
-fn load(path: &Path) -> Result<DaemonSpec> {
-    let spec = config::file::load(path)?;
-    check(&spec)?;
-    Ok(spec)
-}
-
-/// Finds what keeps a daemon that runs from a configuration.
+/// A configuration with a device for each disk of a pool, and nothing in it that would keep this daemon from it.
 ///
 /// # Errors
-/// That.
-pub(super) fn check(spec: &DaemonSpec) -> Result<()> {
-    config::iscsi::check_secrets(&spec.targets)?;
-    preflight::check_flash_is_apart(spec)
+/// What would.
+pub(super) async fn prepared(state: &Arc<ControlState>, spec: DaemonSpec) -> Result<DaemonSpec> {
+    let (mut spec, opener) = (spec, state.opener.clone());
+    let preparing = tokio::task::spawn_blocking(move || {
+        config::iscsi::check_secrets(&spec.targets)?;
+        let news = placement::place(&mut spec, &opener.spec().disks, &opener.flash.pools());
+        preflight::check_flash_is_apart(&spec)?;
+        Ok::<_, anyhow::Error>((spec, news))
+    });
+    let (spec, news) = preparing.await??;
+    news.iter().for_each(|text| state.report(None, Severity::Warning, text));
+    Ok(spec)
 }
 
 /// Forgets changes made online that the file says by now, and tells of those that wait for a disk.
@@ -189,7 +195,10 @@ pub(super) async fn take_over(
         refused::not_everywhere(state, &disk, &error);
     }
     http::open(state).await;
-    let is_new = |name: &str| changes.iter().any(|it| it.disk.as_deref() == Some(name));
+    // Those that are new were tried a moment ago.
+    let is_new = |name: &str| {
+        found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == name))
+    };
     for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
         let _ = refused::serve(state, &disk.name, None).await;
     }

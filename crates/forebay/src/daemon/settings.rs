@@ -22,7 +22,7 @@ use toml::{Table, Value};
 
 use super::api::{Change, ConfigInfo, Origin, Reloaded, SettingInfo};
 use super::control::{ControlState, refuse};
-use super::{change, reload};
+use super::{change, placement, reload};
 use crate::config::difference::{Difference, differences};
 use crate::config::sources::Sources;
 use crate::config::values::{Name, Size};
@@ -179,7 +179,8 @@ pub(super) async fn settings(
     let shown = || -> Result<Vec<SettingInfo>> {
         let disk = disk_of(&spec, &name)?;
         let sources = spec.sources.as_ref().context("it has no configuration")?;
-        let asked = sources.spec_after(&spec)?;
+        let mut asked = sources.spec_after(&spec)?;
+        placement::keep(&mut asked, &spec.disks);
         let asked = asked.disks.iter().find(|it| it.name == name).map(DiskSpec::settings);
         let asked = asked.unwrap_or_default();
         let requested = |key: &str, value: &String| {
@@ -294,9 +295,7 @@ async fn change_config(
     let before = old.sources.clone().context("it has no configuration that could change")?;
     let mut after = before.clone();
     edit(Before { sources: &mut after, spec: &old })?;
-    let new = after.spec_after(&old)?;
-    let checked = new.clone();
-    tokio::task::spawn_blocking(move || reload::check(&checked)).await??;
+    let new = reload::prepared(state, after.spec_after(&old)?).await?;
     // Others' changes that wait for a restart are not of this one.
     let is_of_it = |it: &Difference| matches!(it, Difference::Listeners) || it.disk() == Some(name);
     let found: Vec<Difference> = differences(&old, &new).into_iter().filter(is_of_it).collect();
@@ -341,7 +340,7 @@ async fn take_back(state: &Arc<ControlState>, name: &Name, before: Sources, foun
 }
 
 /// Keeps what was changed, as files of this host.
-async fn keep(sources: &Sources) -> Result<()> {
+pub(super) async fn keep(sources: &Sources) -> Result<()> {
     let sources = sources.clone();
     tokio::task::spawn_blocking(move || sources.keep()).await?
 }

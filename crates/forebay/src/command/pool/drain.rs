@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use forebay_host::pool::report::PoolReport;
 use toml::{Table, Value};
 
@@ -13,9 +13,13 @@ use crate::daemon::api::{Change, DiskInfo, Reloaded};
 
 /// Moves one disk after the other. A disk that cannot be moved stays, and the others go all the same.
 pub(super) async fn drain(args: &PoolDrainArgs) -> Result<()> {
+    let Some(to) = &args.to else { return super::devices::drain(args).await };
     let (control, pool) = used_at(&args.path, args.common.control.as_deref()).await?;
+    if let Some(of) = &pool.device_of {
+        bail!("{} is a device of the pool '{of}', whose other devices its disks go to: leave --to out", pool.path);
+    }
     let real = |path: &Path| std::fs::canonicalize(path);
-    let (to, pool_path) = (std::path::absolute(&args.to)?, real(Path::new(&pool.path))?);
+    let (to, pool_path) = (std::path::absolute(to)?, real(Path::new(&pool.path))?);
     ensure!(
         to.exists(),
         "there is nothing at {}, and a file would be made as large as the first disk wants: give a block device, or a pool that \

@@ -54,7 +54,7 @@ form! {
     DriveWrites: "drive-writes", r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?", ["1", "0.3"],
         "A number from 0.001 to 1000, in quotes.";
     Flash: "flash", format!(".+:{SIZE}"), ["/nvme/pool:4GiB"],
-        "A file or a block device, and a size: PATH:SIZE.";
+        "A file, a block device or the name of a pool, and a size: PATH:SIZE.";
     Address: "address", format!("unix:[^?]{{1,107}}{ACCESS}|[^:].*:{PORT}"),
         ["unix:/run/forebay/db.sock?mode=0660&group=kvm", "127.0.0.1:10809", "[::1]:10809"],
         "A unix socket or a TCP port: unix:PATH, with ?mode=0660&group=NAME where others than its owner may connect, or HOST:PORT. Port 0 is any free one.";

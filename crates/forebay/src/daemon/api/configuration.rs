@@ -1,8 +1,11 @@
 //! What the control socket says of the configuration: settings, and what changes of them.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::changes::Changes;
+use crate::config::values::Name;
 
 /// What came of a configuration that was changed or read again, or would come of it.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -20,12 +23,30 @@ pub struct Reloaded {
 pub struct Change {
     /// The disk that it is about. Null: the daemon.
     pub disk: Option<String>,
-    /// `added`, `removed`, `changed`, `opened-again`, `listeners` or `at-next-start`.
+    /// `added`, `removed`, `changed`, `opened-again`, `listeners`, `devices` or `at-next-start`.
     pub kind: String,
     /// The same in words.
     pub text: String,
     /// Why it could not be made. Null: it was made, or is under way.
     pub error: Option<String>,
+}
+
+/// A pool of several devices is to have another one, or one less.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceChange {
+    /// A pool gets a device.
+    Add {
+        /// The pool.
+        pool: Name,
+        /// The device.
+        device: PathBuf,
+    },
+    /// The disks on a device leave it, and its pool loses it.
+    Drain {
+        /// The device.
+        device: PathBuf,
+    },
 }
 
 /// A setting of a disk.

@@ -58,7 +58,7 @@ pub(super) fn page() -> String {
     block(&mut page, "toml", "#:schema ./configuration.schema.json");
 
     page.push_str("\n## The daemon\n");
-    let tables = ["disk", "nbd", "iscsi"];
+    let tables = ["disk", "pool", "nbd", "iscsi"];
     let rows = rows(&tree, tree.root(), |key| !tables.contains(&key));
     table(&mut page, ["key", "type", "default", "meaning"], &rows);
 
@@ -69,6 +69,14 @@ pub(super) fn page() -> String {
          [options of `forebay run`](cli.md#forebay-run).",
     );
     disk(&tree, &definition("disk")["properties"], &mut page);
+
+    page.push_str("\n## [[pool]]\n");
+    paragraph(
+        &mut page,
+        "Flash on several devices. A disk with `flash = \"fast:64GiB\"` has its share on one device of the pool `fast`. \
+         [Share a host between disks](../operating/sharing.md#flash-on-several-devices) says on which.",
+    );
+    table_of(&tree, definition("pool"), &mut page);
 
     page.push_str("\n## [[nbd]]\n");
     paragraph(
