@@ -73,6 +73,10 @@ def disks_spread_over_the_devices_and_are_found_again_where_they_are(bed):
     assert devices(bed, served)["new"] == ["d"]
     assert told(bed, served, "set", "d", "--mode", "write-around") == {"d": ("changed", None)}
     assert served.reload("--dry-run") == {}
+    # One alone moves by name, and its pool has it again.
+    assert told(bed, served, "set", "d", "--flash", bed.path("y") + ":16MiB") == {"d": ("opened-again", None)}
+    told(bed, served, "set", "d", "--flash", "fast:16MiB")
+    assert devices(bed, served) == {"x": ["a"], "y": ["b", "c", "d"]}
     said = bed.run([bed.program, "disk", "set", "d", "--flash", "fats:16MiB", "--control", served.control], code=None)
     assert said.returncode == 1 and "there is no pool 'fats'; pools: fast" in said.stderr, said
     assert served.server.stop() == 0

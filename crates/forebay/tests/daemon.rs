@@ -31,6 +31,7 @@ fn spec(folder: &Folder, backend: String) -> DaemonSpec {
         reactor: Reactor(None),
         control: Some(folder.path("control.sock")),
         state_dir: Some(folder.path("state")),
+        pools: Vec::new(),
         http: None,
     }
 }

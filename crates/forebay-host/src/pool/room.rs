@@ -42,7 +42,8 @@ impl Share {
 /// # Errors
 /// There is none, or the kernel's.
 pub fn room_at(path: &Path) -> Result<u64> {
-    const NEEDED: &str = "needed is a block device, or a file that has its size ('truncate -s 200G PATH' makes one)";
+    const NEEDED: &str =
+        "needed is a block device, or a file that has its size ('truncate -s 200G PATH' makes one)";
     ensure!(path.exists(), "there is nothing at {}; {NEEDED}", path.display());
     let size = forebay_io::file::size(std::fs::File::open(path)?.as_fd())?;
     ensure!(size > 0, "{} has no bytes; {NEEDED}", path.display());

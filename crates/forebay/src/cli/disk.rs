@@ -471,7 +471,7 @@ Examples:
 pub struct PoolDrainArgs {
     /// The file or block device that is in use
     pub path: PathBuf,
-    /// Where the disks go, when the device is not one of a [[pool]]: flash that has room for them, or a blank block device
+    /// Where the disks go, when the device is not that of a configured pool: flash that has room for them, or a blank block device
     #[arg(long, value_name = "PATH")]
     pub to: Option<PathBuf>,
     /// Say what would change, and change nothing

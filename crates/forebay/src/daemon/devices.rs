@@ -22,8 +22,8 @@ use forebay_host::pool::report;
 
 use super::api::{Change, DeviceChange, Reloaded};
 use super::control::{ControlState, refuse};
-use super::settings::keep;
 use super::reload;
+use super::settings::keep;
 use crate::config::difference::{Difference, differences, is_same_pool};
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec};
@@ -46,8 +46,7 @@ pub(super) async fn change(
         Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
     };
     // On a task of its own: who asked may leave.
-    let carried_out =
-        tokio::spawn(async move { carry_out(&state, change, wish.dry_run).await });
+    let carried_out = tokio::spawn(async move { carry_out(&state, change, wish.dry_run).await });
     match carried_out.await {
         Ok(Ok(reloaded)) => Json(reloaded).into_response(),
         Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),

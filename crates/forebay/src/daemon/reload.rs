@@ -196,9 +196,8 @@ pub(super) async fn take_over(
     }
     http::open(state).await;
     // Those that are new were tried a moment ago.
-    let is_new = |name: &str| {
-        found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == name))
-    };
+    let is_new =
+        |name: &str| found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == name));
     for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
         let _ = refused::serve(state, &disk.name, None).await;
     }

@@ -11,10 +11,8 @@ use crate::daemon::api::{DeviceChange, Reloaded};
 /// Gives a pool a device.
 pub(super) async fn add(args: &PoolAddDeviceArgs) -> Result<()> {
     let control = client::with_file(args.common.control.as_deref()).await?;
-    let change = DeviceChange::Add {
-        pool: args.pool.parse()?,
-        device: std::path::absolute(&args.device)?,
-    };
+    let change =
+        DeviceChange::Add { pool: args.pool.parse()?, device: std::path::absolute(&args.device)? };
     carry_out(&control, &change, args.dry_run, args.common.json).await
 }
 

@@ -16,7 +16,10 @@ pub(super) async fn drain(args: &PoolDrainArgs) -> Result<()> {
     let Some(to) = &args.to else { return super::devices::drain(args).await };
     let (control, pool) = used_at(&args.path, args.common.control.as_deref()).await?;
     if let Some(of) = &pool.device_of {
-        bail!("{} is a device of the pool '{of}', whose other devices its disks go to: leave --to out", pool.path);
+        bail!(
+            "{} is a device of the pool '{of}', whose other devices its disks go to: leave --to out",
+            pool.path
+        );
     }
     let real = |path: &Path| std::fs::canonicalize(path);
     let (to, pool_path) = (std::path::absolute(to)?, real(Path::new(&pool.path))?);

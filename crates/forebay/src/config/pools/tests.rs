@@ -3,7 +3,9 @@ use crate::config::file::parse;
 const POOL: &str = "[[pool]]\nname = 'fast'\ndevices = ['/dev/a', '/dev/b']\n";
 
 fn disk(flash: &str) -> String {
-    format!("[[disk]]\nname = 'db'\nbackend = 'mem:1MiB'\nflash = '{flash}'\nnbd = ['unix:/run/db']\n")
+    format!(
+        "[[disk]]\nname = 'db'\nbackend = 'mem:1MiB'\nflash = '{flash}'\nnbd = ['unix:/run/db']\n"
+    )
 }
 
 #[test]
