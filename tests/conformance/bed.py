@@ -232,6 +232,8 @@ class Server:
         print("$", " ".join(self.command), "&", flush=True)
         if not self.ready and self.listen.startswith("unix:") and os.path.exists(self.socket):
             os.unlink(self.socket)  # left by a kill; Forebay sees to that itself
+        if self.process and self.process.stdout:
+            self.process.stdout.close()
         log = open(self.log_path, "ab")
         out = subprocess.PIPE if self.ready else log
         self.began = time.time()

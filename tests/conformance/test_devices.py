@@ -92,7 +92,7 @@ def a_device_is_replaced_with_the_guests_at_work(bed):
     for version, name in enumerate("bc", 1):
         write(handles[name], version)
     load = Load(client(bed, "a"))
-    assert "there is nothing at" in tell(bed, served, "add-device", "fast", bed.path("new"), code=1)
+    assert "there is nothing there" in tell(bed, served, "add-device", "fast", bed.path("new"), code=1)
     assert "carries" in tell(bed, served, "add-device", "fast", bed.image("somebodys", MIB), code=1)
     device(bed, "new")
     assert "joins the pool 'fast'" in tell(bed, served, "add-device", "fast", bed.path("new"), "--dry-run")
@@ -146,7 +146,7 @@ def a_device_with_writes_that_can_go_nowhere_stays(bed):
 
 
 @test(forebay_only=True)
-def a_dirty_disk_whose_device_is_missing_is_refused_and_comes_back_with_it(bed):
+def a_disk_whose_device_is_missing_is_refused_and_comes_back_with_it(bed):
     images(bed, "a", "b")
     slow = disk(bed, "a", flash(16) + BACK).replace("file:", "model:san?latency=400ms&iops=20&inner=file:")
     served = Served(bed, slow, disk(bed, "b", flash(16)), more=pool(bed, "x", "y"))
@@ -156,12 +156,27 @@ def a_dirty_disk_whose_device_is_missing_is_refused_and_comes_back_with_it(bed):
     os.mkdir(bed.path("x"))
     served.server.start()
     assert "cannot be looked at" in served.events()
-    shown = bed.run([bed.program, "disk", "list", "--control", served.control])
-    assert "a  NOT SERVED" in shown and "its pool was at %s last" % bed.path("x") in shown, shown
+    shown = lambda: bed.run([bed.program, "disk", "list", "--control", served.control])
+    assert "a  NOT SERVED" in shown() and "cannot be looked at" in shown(), shown()
+    said = bed.run([bed.program, "disk", "show", "a", "--control", served.control], code=None)
+    assert "and may be on that one" in said.stdout + said.stderr, said
+    # It cannot be drained, neither while it is away nor when it is back and has what nobody serves.
+    assert "cannot be looked at, and may have writes" in tell(bed, served, "drain", bed.path("x"), code=1)
     os.rmdir(bed.path("x"))
     os.rename(bed.path("away"), bed.path("x"))
+    assert "has writes of the disk 'a'" in tell(bed, served, "drain", bed.path("x"), code=1)
+    assert "a  NOT SERVED" in shown()
     served.reload()
     eventually(lambda: devices(bed, served).get("x") == ["a"], "it is served where its writes are")
+    check(client(bed, "a"), 1)
+    # The file cannot take a device away from a disk; by another path it is the same one.
+    os.symlink(bed.path("x"), bed.path("link"))
+    served.write(slow, disk(bed, "b", flash(16)), more=pool(bed, "link", "y"))
+    assert served.reload() == {}
+    served.write(slow, disk(bed, "b", flash(16)), more=pool(bed, "y"))
+    said = bed.run([bed.program, "reload", "--control", served.control], code=None)
+    assert said.returncode == 1 and "first 'forebay pool drain %s'" % bed.path("x") in said.stderr, said
+    assert devices(bed, served)["x"] == ["a"]
     check(client(bed, "a"), 1)
     served.server.kill()
 

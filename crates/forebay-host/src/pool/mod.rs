@@ -58,7 +58,7 @@ pub use file::LOCK_WAIT;
 use file::PoolFile;
 pub use record::{Dirty, DiskWish, EndOfSession, GOES_WITH_DEVICE};
 pub use recover::{FoundLog, OpenedLog};
-pub use room::{Share, room_at};
+pub use room::Share;
 use room::{again, bytes, create, fits, make_whole};
 pub use tables::Held;
 use tables::Tables;

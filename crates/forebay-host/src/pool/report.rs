@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, SessionEnd};
 use forebay_core::flash_pool::lease::{Holder, Role};
@@ -19,7 +19,7 @@ use super::file::PoolFile;
 use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
-use super::{Dirty, Pool, Snapshot, bytes, recover, room_at};
+use super::{Dirty, Pool, Snapshot, bytes, recover};
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -141,10 +141,12 @@ pub struct DiskReport {
 pub struct Placed {
     /// Its name.
     pub name: String,
+    /// URI of primary storage.
+    pub uri: String,
     /// When it was last opened, seconds since 1970; 0: it was not.
     pub opened: u64,
-    /// Its log may hold writes that primary storage does not have.
-    pub has_log: bool,
+    /// Its log may hold writes that primary storage does not have, or reservations of initiators are stored for it.
+    pub is_needed: bool,
 }
 
 /// The disks of an open pool, and the bytes that it has; reads nothing.
@@ -152,26 +154,34 @@ pub fn placed(pool: &Pool) -> (Vec<Placed>, u64) {
     (placed_in(&pool.tables), bytes(&pool.tables))
 }
 
-/// The disks of the pool at `path`, where there is one, and the bytes that a pool can have there.
+/// The disks of the pool at `path`, where there is one, and the bytes that a pool can have there: all of a device, or of
+/// a file that was given its size.
 ///
 /// # Errors
 /// There is nothing, it is in use, carries somebody's data, or cannot be read.
 pub fn placed_at(path: &Path) -> Result<(Vec<Placed>, u64)> {
-    let room = room_at(path)?;
+    const NEEDED: &str =
+        "needed is a block device, or a file that has its size ('truncate -s 200G PATH' makes one)";
+    ensure!(path.exists(), "there is nothing there; {NEEDED}");
     let file = PoolFile::open(path, true)?;
-    let placed = match contents::look(&file)? {
-        Contents::Pool(superblock) => placed_in(&Tables::read(&file, superblock)?),
-        Contents::Blank => Vec::new(),
+    let room = file.size()?;
+    ensure!(room > 0, "it has no bytes; {NEEDED}");
+    match contents::look(&file)? {
+        Contents::Pool(superblock) => {
+            let tables = Tables::read(&file, superblock)?;
+            Ok((placed_in(&tables), bytes(&tables)))
+        }
+        Contents::Blank => Ok((Vec::new(), room)),
         Contents::Foreign(what) => bail!("it carries {what}"),
-    };
-    Ok((placed, room))
+    }
 }
 
 fn placed_in(tables: &Tables) -> Vec<Placed> {
     let placed = |(number, record): (DiskNumber, &DiskRecord)| Placed {
         name: record.name.clone(),
+        uri: record.uri.clone(),
         opened: record.opened,
-        has_log: tables.log_segments(number) > 0,
+        is_needed: tables.log_segments(number) > 0 || tables.has_reservations(number),
     };
     tables.disks().map(placed).collect()
 }

@@ -1,8 +1,5 @@
 //! Room of a pool: what disks want of it, a pool that is made for that, and one that is too small or was cut short.
 
-use std::os::fd::AsFd;
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::flash_pool::PoolGeometry;
@@ -35,19 +32,6 @@ impl Share {
         let spare = if log > 0 { SPARE_SEGMENTS } else { 0 };
         self.cache.div_ceil(size) + self.ring.div_ceil(size) + log + spare
     }
-}
-
-/// Bytes that a pool at `path` can have: all of a device, or of a file that was given its size.
-///
-/// # Errors
-/// There is none, or the kernel's.
-pub fn room_at(path: &Path) -> Result<u64> {
-    const NEEDED: &str =
-        "needed is a block device, or a file that has its size ('truncate -s 200G PATH' makes one)";
-    ensure!(path.exists(), "there is nothing at {}; {NEEDED}", path.display());
-    let size = forebay_io::file::size(std::fs::File::open(path)?.as_fd())?;
-    ensure!(size > 0, "{} has no bytes; {NEEDED}", path.display());
-    Ok(size)
 }
 
 /// Gives a pool file that was cut short its length back: what is missing reads as zeroes, which no cached block is taken for.

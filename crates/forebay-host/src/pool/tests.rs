@@ -120,13 +120,14 @@ fn a_pool_full_of_names_gives_nobody_the_number_of_a_disk_that_is_served() {
 fn a_file_that_was_given_its_size_is_a_pool_of_all_of_it() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("pool");
-    assert!(super::room_at(&path).is_err());
+    assert!(report::placed_at(&path).is_err());
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
     let share = Share { cache: 1 << 20, ring: 0, log: 0 };
     let pool = Pool::open(&path, &[share]).unwrap();
     assert_eq!(super::bytes(&pool.tables), 64 << 20);
-    assert_eq!(super::room_at(&path).unwrap(), 64 << 20);
     pool.check_room(&[share; 50]).unwrap();
+    drop(pool);
+    assert_eq!(report::placed_at(&path).unwrap(), (Vec::new(), 64 << 20));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! ```
 //! The file has the shape of a configuration file: a `[[disk]]` table has the settings of a disk that were changed, or all
 //! of a disk that was added; `removed` lists disks that the configuration file has and that are not served. A `[[pool]]`
-//! table has the devices that a pool has now.
+//! table has the devices that a pool has gained, and those that were drained.
 //!
 //! What the configuration file says as well is no change: it is dropped when the file is read again.
 
@@ -36,9 +36,20 @@ pub struct Changes {
     removed: Vec<Name>,
     /// Settings of disks, each with its name.
     disk: Vec<Table>,
-    /// Pools with other devices, each with its name.
+    /// Pools whose devices were changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pool: Vec<Table>,
+    pool: Vec<PoolChange>,
+}
+
+/// Devices of a pool that came and went.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoolChange {
+    name: Name,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    added: Vec<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    drained: Vec<PathBuf>,
 }
 
 impl Changes {
@@ -57,7 +68,6 @@ impl Changes {
             let changes: Changes = toml::from_str(&text)?;
             let is_named = |table: &Table| name_in(table).is_some();
             ensure!(changes.disk.iter().all(is_named), "a [[disk]] table has no name");
-            ensure!(changes.pool.iter().all(is_named), "a [[pool]] table has no name");
             Ok(changes)
         };
         read().with_context(|| {
@@ -93,22 +103,50 @@ impl Changes {
         self.removed.is_empty() && self.disk.is_empty() && self.pool.is_empty()
     }
 
-    /// Pool `name` has these devices.
-    pub fn set_devices(&mut self, name: &Name, devices: &[PathBuf]) {
-        let shown = |path: &PathBuf| Value::String(path.display().to_string());
-        let devices = Value::Array(devices.iter().map(shown).collect());
-        entry(&mut self.pool, name).insert("devices".to_owned(), devices);
+    /// Pool `name` has this device, too.
+    pub fn add_device(&mut self, name: &Name, device: &Path) {
+        let pool = self.pool(name);
+        let was_drained = pool.drained.len();
+        pool.drained.retain(|it| it != device);
+        if pool.drained.len() == was_drained {
+            pool.added.push(device.to_owned());
+        }
     }
 
-    /// What was changed of pool `name`.
-    pub fn of_pool(&self, name: &Name) -> Option<&Table> {
-        self.pool.iter().find(|table| name_in(table).as_ref() == Some(name))
+    /// Pool `name` has this device no more.
+    pub fn drain_device(&mut self, name: &Name, device: &Path) {
+        let pool = self.pool(name);
+        let was_added = pool.added.len();
+        pool.added.retain(|it| it != device);
+        if pool.added.len() == was_added {
+            pool.drained.push(device.to_owned());
+        }
+    }
+
+    fn pool(&mut self, name: &Name) -> &mut PoolChange {
+        let at = self.pool.iter().position(|pool| pool.name == *name).unwrap_or_else(|| {
+            let (added, drained) = (Vec::new(), Vec::new());
+            self.pool.push(PoolChange { name: name.clone(), added, drained });
+            self.pool.len() - 1
+        });
+        &mut self.pool[at]
+    }
+
+    /// True when the devices of pool `name` were changed.
+    pub fn has_pool(&self, name: &Name) -> bool {
+        self.pool.iter().any(|pool| pool.name == *name)
+    }
+
+    /// Pools whose devices were changed, and that the configuration file does not have.
+    pub fn waiting_pools(&self, file: &Table) -> Vec<Name> {
+        let names = self.pool.iter().map(|pool| pool.name.clone());
+        names.filter(|name| find_in(file, "pool", name).is_none()).collect()
     }
 
     /// Disk `name` has these settings; others keep what they are.
     pub fn set(&mut self, name: &Name, settings: &Table) {
         let settings = settings.iter().map(|(key, value)| (key.clone(), value.clone()));
-        entry(&mut self.disk, name).extend(settings);
+        self.entry(name).extend(settings);
     }
 
     /// Disk `name` is new, or comes back.
@@ -157,11 +195,16 @@ impl Changes {
     /// Drops what `file`, a configuration file, says as well.
     pub fn settle(&mut self, file: &Table) {
         self.removed.retain(|name| find(file, name).is_some());
-        for (of, tables) in [("disk", &mut self.disk), ("pool", &mut self.pool)] {
-            for table in tables {
-                if let Some(listed) = name_in(table).and_then(|name| find_in(file, of, &name)) {
-                    table.retain(|key, value| key == "name" || listed.get(key) != Some(value));
-                }
+        for table in &mut self.disk {
+            if let Some(listed) = name_in(table).and_then(|name| find(file, &name)) {
+                table.retain(|key, value| key == "name" || listed.get(key) != Some(value));
+            }
+        }
+        for pool in &mut self.pool {
+            if let Some(listed) = find_in(file, "pool", &pool.name) {
+                let listed = devices(listed);
+                pool.added.retain(|device| !listed.contains(device));
+                pool.drained.retain(|device| listed.contains(device));
             }
         }
         self.tidy();
@@ -179,46 +222,53 @@ impl Changes {
     /// The configuration file with what was changed laid over it. Disks that were removed are still in it.
     pub fn merged(&self, file: &Table) -> Table {
         let mut merged = file.clone();
-        merge(&mut merged, "disk", &self.disk, |disk| disk.contains_key("backend"));
-        merge(&mut merged, "pool", &self.pool, |_| false);
+        let disks = merged.entry("disk").or_insert_with(|| Value::Array(Vec::new()));
+        let Value::Array(disks) = disks else { return merged };
+        for change in &self.disk {
+            let name = name_in(change);
+            let is_it = |disk: &&mut Value| disk.as_table().and_then(name_in) == name;
+            match disks.iter_mut().find(is_it).and_then(Value::as_table_mut) {
+                Some(disk) => disk.extend(change.clone()),
+                None if change.contains_key("backend") => disks.push(Value::Table(change.clone())),
+                None => {}
+            }
+        }
+        let pools = merged.get_mut("pool").and_then(Value::as_array_mut).into_iter().flatten();
+        for table in pools.filter_map(Value::as_table_mut) {
+            let name = name_in(table);
+            for change in self.pool.iter().filter(|pool| name.as_ref() == Some(&pool.name)) {
+                let mut all = devices(table);
+                all.retain(|device| !change.drained.contains(device));
+                all.extend(change.added.iter().cloned());
+                let shown = |path: PathBuf| Value::String(path.display().to_string());
+                let all = Value::Array(all.into_iter().map(shown).collect());
+                table.insert("devices".to_owned(), all);
+            }
+        }
         merged
     }
 
     /// A table with nothing but a name says nothing.
     fn tidy(&mut self) {
-        for tables in [&mut self.disk, &mut self.pool] {
-            tables.retain(|table| table.keys().any(|key| key != "name"));
-        }
+        self.disk.retain(|table| table.keys().any(|key| key != "name"));
+        self.pool.retain(|pool| !pool.added.is_empty() || !pool.drained.is_empty());
+    }
+
+    fn entry(&mut self, name: &Name) -> &mut Table {
+        let found = self.disk.iter().position(|table| name_in(table).as_ref() == Some(name));
+        let at = found.unwrap_or_else(|| {
+            let named = ("name".to_owned(), Value::String(name.to_string()));
+            self.disk.push(Table::from_iter([named]));
+            self.disk.len() - 1
+        });
+        &mut self.disk[at]
     }
 }
 
-/// The table called `name`, which is made where there is none.
-fn entry<'a>(tables: &'a mut Vec<Table>, name: &Name) -> &'a mut Table {
-    let found = tables.iter().position(|table| name_in(table).as_ref() == Some(name));
-    let at = found.unwrap_or_else(|| {
-        tables.push(Table::from_iter([("name".to_owned(), Value::String(name.to_string()))]));
-        tables.len() - 1
-    });
-    &mut tables[at]
-}
-
-/// Lays changes over the tables that `file` has under `key`. What is changed of one that it does not have waits for it,
-/// unless `is_whole`.
-fn merge(file: &mut Table, key: &str, changes: &[Table], is_whole: impl Fn(&Table) -> bool) {
-    if changes.is_empty() {
-        return;
-    }
-    let known = file.entry(key).or_insert_with(|| Value::Array(Vec::new()));
-    let Value::Array(known) = known else { return };
-    for change in changes {
-        let name = name_in(change);
-        let is_it = |table: &&mut Value| table.as_table().and_then(name_in) == name;
-        match known.iter_mut().find(is_it).and_then(Value::as_table_mut) {
-            Some(table) => table.extend(change.clone()),
-            None if is_whole(change) => known.push(Value::Table(change.clone())),
-            None => {}
-        }
-    }
+/// The devices of a `[[pool]]` table.
+fn devices(pool: &Table) -> Vec<PathBuf> {
+    let devices = pool.get("devices").and_then(Value::as_array).into_iter().flatten();
+    devices.filter_map(|device| device.as_str().map(PathBuf::from)).collect()
 }
 
 /// The disk called `name` of a configuration file.

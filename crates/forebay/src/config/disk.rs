@@ -30,6 +30,8 @@ pub struct DiskSpec {
     pub sharing: RamSharing,
     /// Its share of flash, for cache and write log.
     pub flash: Option<Flash>,
+    /// Why the pool that its flash is to be in has no device for it.
+    pub unplaced: Option<String>,
     /// The write log, in modes that need one or when it was asked for.
     pub write_log: Option<WriteLogSpec>,
     /// Where the grid of cache blocks lies.

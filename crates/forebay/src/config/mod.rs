@@ -250,6 +250,7 @@ impl DiskOptions {
                 shares: self.ram_shares.unwrap_or(SHARES),
             },
             flash: self.flash,
+            unplaced: None,
             grid_offset: self
                 .grid_offset
                 .unwrap_or(GridOffset(forebay_core::config::GridOffset::Auto)),

@@ -24,16 +24,18 @@ pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
         .collect();
     let names: Vec<Option<Name>> = disks.iter().map(|disk| name_in(disk)).collect();
     fix_units(&mut document, &names, changes);
-    for pool in document
-        .get_mut("pool")
-        .and_then(|it| it.as_array_of_tables_mut())
-        .into_iter()
-        .flat_map(|it| it.iter_mut())
-    {
-        let name = pool.get("name").and_then(Item::as_str).and_then(|name| name.parse().ok());
-        if let Some(change) = name.and_then(|name| changes.of_pool(&name)) {
-            lay_over(pool, change)?;
+    let pools = merged.get("pool").and_then(Value::as_array).into_iter().flatten();
+    for (at, pool) in pools.filter_map(Value::as_table).enumerate() {
+        if !name_in(pool).is_some_and(|name| changes.has_pool(&name)) {
+            continue;
         }
+        let tables = document.get_mut("pool").and_then(Item::as_array_of_tables_mut);
+        let table = tables.and_then(|tables| tables.get_mut(at));
+        let table = table
+            .context("'pool' is written as one array: use a [[pool]] table for each pool first")?;
+        let devices =
+            pool.get_key_value("devices").map(|(key, value)| (key.clone(), value.clone()));
+        lay_over(table, &devices.into_iter().collect())?;
     }
     let tables = document
         .entry("disk")

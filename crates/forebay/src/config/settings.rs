@@ -64,6 +64,7 @@ impl DiskSpec {
             ram_bytes,
             sharing: RamSharing { reservation, limit, shares },
             flash,
+            unplaced: _,
             write_log,
             grid_offset,
             policy,
@@ -178,6 +179,7 @@ impl DiskSpec {
         (self.ram_bytes, self.sharing) = (other.ram_bytes, other.sharing);
         self.block_size = other.block_size;
         self.flash.clone_from(&other.flash);
+        self.unplaced.clone_from(&other.unplaced);
         self.write_log.clone_from(&other.write_log);
         self.grid_offset = other.grid_offset;
         self.metadata_bytes_max = other.metadata_bytes_max;

@@ -106,6 +106,11 @@ impl Sources {
         self.changes.waiting(&self.said)
     }
 
+    /// Pools whose devices were changed, and that the file does not have.
+    pub fn waiting_pools(&self) -> Vec<Name> {
+        self.changes.waiting_pools(&self.said)
+    }
+
     /// What the file says of a setting of a disk.
     pub fn said(&self, name: &Name, key: &str) -> Option<String> {
         find(&self.said, name)?.get(key).map(shown)

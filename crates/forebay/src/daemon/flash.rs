@@ -77,6 +77,9 @@ impl Flash {
         disk: &DiskSpec,
         disks: &[DiskSpec],
     ) -> Result<Option<(SharedPool, PoolHandle)>> {
+        if let Some(why) = &disk.unplaced {
+            return Err(Refused::in_use(why.clone()).into());
+        }
         let Some(path) = path(disk) else { return Ok(None) };
         let found = self.find_or_open(path, disks).map_err(|error| match is_in_use(&error) {
             true => Refused::in_use(format!("{error:#}. Ask again when it is free")).into(),
@@ -171,7 +174,7 @@ impl Drop for FlashGuard {
 }
 
 fn path(disk: &DiskSpec) -> Option<&PathBuf> {
-    disk.flash.as_ref().map(|flash| &flash.path)
+    disk.flash.as_ref().filter(|_| disk.unplaced.is_none()).map(|flash| &flash.path)
 }
 
 /// What disks want of the flash at `path`.

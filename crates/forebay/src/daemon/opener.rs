@@ -190,7 +190,8 @@ impl Opener {
     /// A disk as one that is not served.
     pub(super) fn refused(&self, disk: &DiskSpec, reason: String) -> RefusedDisk {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let pool = disk.flash.as_ref().map(|flash| absolute(&flash.path).display().to_string());
+        let placed = disk.flash.as_ref().filter(|_| disk.unplaced.is_none());
+        let pool = placed.map(|flash| absolute(&flash.path).display().to_string());
         let control = self.spec().control.as_deref().map_or(String::new(), folders::option_for);
         let reason = through_daemon(reason, disk, &control);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }

@@ -1,61 +1,78 @@
 //! Which device of its pool the flash of a disk is on.
 //!
 //! ```text
-//!   flash = "fast:64GiB" ─┬─ a device of 'fast' has the disk's record ─► there, where it was opened last
-//!                         ├─ it is in force on one of them ───────────► there
-//!                         └─ neither ─► where most is left, what other disks are to have taken off
+//!   flash = "fast:64GiB" ─┬─ it is served from a device of 'fast' ──────────► there
+//!                         ├─ a device of 'fast' has its record ─────────────► there
+//!                         ├─ some device of 'fast' cannot be looked at ─────► nowhere: the disk is refused
+//!                         └─ else ─► where most is left, what other disks are to have taken off
 //! ```
 //! Where a disk is, is written nowhere but on the device itself. So a disk that moved, or was about to when the host
 //! died, is found where it is.
+//!
+//! **Invariant:** a disk gets a device that it did not have only when no device of its pool has anything of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use forebay_backends::Uri;
 use forebay_host::pool::report::{self, Placed};
 use forebay_host::pool::{self, SharedPool};
 
 use crate::config::pools::PoolSpec;
 use crate::config::{DaemonSpec, DiskSpec};
 
-/// Gives each disk of a pool one of its devices; may wait for them. `in_force` are the disks of a daemon that runs, and
-/// `open` the devices that it has open. What is worth telling.
+/// Gives each disk of a pool one of its devices; may wait for them. `served` are disks that a daemon serves, and `open`
+/// the devices that it has open. What is wrong with devices that had to be looked at.
 pub(crate) fn place(
     spec: &mut DaemonSpec,
-    in_force: &[DiskSpec],
+    served: &[DiskSpec],
     open: &[(PathBuf, SharedPool)],
 ) -> Vec<String> {
+    keep(spec, served);
+    let pools = spec.pools.clone();
     let mut devices = Devices::default();
-    let mut news = Vec::new();
-    let asked = spec.disks.iter().filter_map(|disk| pool_of(&spec.pools, disk));
-    let asked: Vec<PoolSpec> = asked.cloned().collect();
-    for path in asked.iter().flat_map(|pool| &pool.devices) {
-        news.extend(devices.look(path, open));
-    }
     for disk in &mut spec.disks {
-        if let Some(pool) = pool_of(&asked, disk) {
-            let found = devices.with(pool, disk).or_else(|| in_force_on(pool, disk, in_force));
-            put(disk, found);
+        let Some(pool) = pool_of(&pools, disk) else { continue };
+        pool.devices.iter().for_each(|path| devices.look(path, open));
+        match devices.with(pool, disk) {
+            Ok(Some(device)) => put(disk, &device),
+            Ok(None) => disk.unplaced = devices.unreadable(pool),
+            Err(why) => disk.unplaced = Some(why),
         }
     }
     devices.take(&spec.disks);
     for disk in &mut spec.disks {
-        if let Some(pool) = pool_of(&asked, disk) {
-            let emptiest = devices.emptiest(pool);
-            put(disk, emptiest);
+        if let Some(pool) = pool_of(&pools, disk).filter(|_| disk.unplaced.is_none()) {
+            if let Some(device) = devices.emptiest(pool).cloned() {
+                put(disk, &device);
+            }
             devices.take(std::slice::from_ref(disk));
         }
     }
-    news
+    devices.0.iter().filter_map(|(path, found)| Some(told(path, found.as_ref().err()?))).collect()
 }
 
-/// Gives each disk of a pool the device that it has in a daemon that runs, as far as it has one; looks at no device.
-pub(super) fn keep(spec: &mut DaemonSpec, in_force: &[DiskSpec]) {
+/// Gives each disk of a pool the device that it is served from; looks at no device.
+pub(super) fn keep(spec: &mut DaemonSpec, served: &[DiskSpec]) {
     for disk in &mut spec.disks {
-        if let Some(pool) = pool_of(&spec.pools, disk) {
-            let known = in_force_on(pool, disk, in_force);
-            put(disk, known);
+        let Some(pool) = pool_of(&spec.pools, disk) else { continue };
+        let known = served.iter().find(|it| it.name == disk.name);
+        let known = known.and_then(|known| known.flash.as_ref()).map(|flash| flash.path.clone());
+        if let Some(device) = known.filter(|path| has_device(pool, path)) {
+            put(disk, &device);
         }
     }
+}
+
+/// Whether a pool has this device, by whatever path.
+pub(super) fn has_device(pool: &PoolSpec, path: &Path) -> bool {
+    pool.devices.iter().any(|device| is_same(device, path))
+}
+
+/// Whether two paths lead to one place.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path);
+    one == other || matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The pool that a disk asks for, as long as it has no device of it.
@@ -64,78 +81,107 @@ fn pool_of<'a>(pools: &'a [PoolSpec], disk: &DiskSpec) -> Option<&'a PoolSpec> {
     pools.iter().find(|pool| pool.is_asked_for(flash))
 }
 
-fn in_force_on(pool: &PoolSpec, disk: &DiskSpec, in_force: &[DiskSpec]) -> Option<PathBuf> {
-    let known = in_force.iter().find(|it| it.name == disk.name)?.flash.as_ref()?;
-    pool.devices.contains(&known.path).then(|| known.path.clone())
-}
-
-fn put(disk: &mut DiskSpec, device: Option<PathBuf>) {
-    if let (Some(flash), Some(device)) = (&mut disk.flash, device) {
-        flash.path = device;
+fn put(disk: &mut DiskSpec, device: &Path) {
+    if let Some(flash) = &mut disk.flash {
+        flash.path = device.to_owned();
     }
 }
 
+fn told(path: &Path, why: &str) -> String {
+    format!("the flash {} cannot be looked at: {why}", path.display())
+}
+
+/// The devices that were looked at, by their paths in the configuration.
 #[derive(Debug, Default)]
-struct Devices(BTreeMap<PathBuf, Device>);
+struct Devices(BTreeMap<PathBuf, Result<Device, String>>);
 
 /// A device of a pool, as it was found.
 #[derive(Debug)]
 struct Device {
+    /// The path by which it is open, or would be.
+    path: PathBuf,
     disks: Vec<Placed>,
-    /// Bytes that no disk is to have; negative: they are to have more than there is. `None`: it cannot be looked at.
-    left: Option<i128>,
+    /// Bytes that no disk is to have; negative: they are to have more than there is.
+    left: i128,
 }
 
 impl Devices {
-    /// Looks at a device, once. What is wrong with it.
-    fn look(&mut self, path: &Path, open: &[(PathBuf, SharedPool)]) -> Option<String> {
+    /// Looks at a device, once.
+    fn look(&mut self, path: &Path, open: &[(PathBuf, SharedPool)]) {
         if self.0.contains_key(path) {
-            return None;
+            return;
         }
-        let known = open.iter().find(|(at, _)| at == path);
+        let known = open.iter().find(|(at, _)| is_same(at, path));
         let found = match known {
             Some((_, known)) => Ok(report::placed(&pool::lock(known))),
             None => report::placed_at(path),
         };
-        let (device, wrong) = match found {
-            Ok((disks, room)) => (Device { disks, left: Some(room.into()) }, None),
-            Err(error) => {
-                let text = format!(
-                    "the flash {} cannot be looked at: {error:#}. A disk that no other device of its pool has begins anew on one \
-                     of them; it is refused if it has writes that are not on primary storage yet",
-                    path.display()
-                );
-                (Device { disks: Vec::new(), left: None }, Some(text))
-            }
-        };
-        self.0.insert(path.to_owned(), device);
-        wrong
+        let at = known.map_or(path, |(at, _)| at).to_owned();
+        let found = found.map(|(disks, room)| Device { path: at, disks, left: room.into() });
+        self.0.insert(path.to_owned(), found.map_err(|error| format!("{error:#}")));
     }
 
-    /// The device that has a disk's record; of several the one where it was opened last.
-    fn with(&self, pool: &PoolSpec, disk: &DiskSpec) -> Option<PathBuf> {
-        let known = pool.devices.iter().filter_map(|path| Some((path, self.0.get(path)?)));
-        let records = known.flat_map(|(path, device)| {
-            let of_disk = device.disks.iter().filter(|it| it.name == disk.name.0);
-            of_disk.map(move |it| ((it.opened, it.has_log), path))
+    fn of<'a>(&'a self, pool: &'a PoolSpec) -> impl Iterator<Item = &'a Device> {
+        pool.devices.iter().filter_map(|path| self.0.get(path)?.as_ref().ok())
+    }
+
+    /// The device that has a disk's record: one of its name, or else of its primary storage, so that opening it there
+    /// tells of the other name.
+    ///
+    /// # Errors
+    /// Two have one, and both are needed.
+    fn with(&self, pool: &PoolSpec, disk: &DiskSpec) -> Result<Option<PathBuf>, String> {
+        let shares_memory =
+            disk.backend.parse::<Uri>().is_ok_and(|uri| !uri.outlives_its_opening());
+        let is_it = |placed: &Placed| placed.name == disk.name.0;
+        let is_other = |placed: &Placed| placed.uri == disk.backend && !shares_memory;
+        let mut found: Vec<(&Placed, &Device)> = self
+            .of(pool)
+            .flat_map(|device| device.disks.iter().map(move |placed| (placed, device)))
+            .filter(|(placed, _)| is_it(placed) || is_other(placed))
+            .collect();
+        found.sort_by_key(|(placed, _)| {
+            (is_it(placed) && is_other(placed), is_it(placed), placed.is_needed, placed.opened)
         });
-        records.max_by_key(|(last, _)| *last).map(|(_, path)| path.clone())
+        let Some((_, chosen)) = found.pop() else { return Ok(None) };
+        let passed_by = found.iter().find(|(placed, _)| placed.is_needed && is_other(placed));
+        match passed_by.filter(|(_, device)| device.path != chosen.path) {
+            None => Ok(Some(chosen.path.clone())),
+            Some((_, device)) => Err(format!(
+                "both {} and {} have it, and the second one has writes that are not on primary storage, or reservations: say \
+                 with a path in 'flash' which one is right",
+                chosen.path.display(),
+                device.path.display()
+            )),
+        }
+    }
+
+    /// Why a disk without a record may have one all the same.
+    fn unreadable(&self, pool: &PoolSpec) -> Option<String> {
+        let wrong = |path: &PathBuf| Some(told(path, self.0.get(path)?.as_ref().err()?));
+        let why = pool.devices.iter().find_map(wrong)?;
+        Some(format!(
+            "{why}. The disk is on no other device of the pool '{0}', and may be on that one. When that device is back, \
+             'forebay reload' serves the disk. If it is gone for ever, take it out of the pool's devices in the \
+             configuration file",
+            pool.name
+        ))
     }
 
     /// Takes off what disks are to have.
     fn take(&mut self, disks: &[DiskSpec]) {
         for flash in disks.iter().filter_map(|disk| disk.flash.as_ref()) {
-            if let Some(left) = self.0.get_mut(&flash.path).and_then(|it| it.left.as_mut()) {
-                *left -= i128::from(flash.bytes);
+            let devices = self.0.values_mut().filter_map(|found| found.as_mut().ok());
+            for device in devices.filter(|device| device.path == flash.path) {
+                device.left -= i128::from(flash.bytes);
             }
         }
     }
 
-    /// The device where most is left; the first one, when none can be looked at.
-    fn emptiest(&self, pool: &PoolSpec) -> Option<PathBuf> {
-        let left = |path: &&PathBuf| self.0.get(*path).and_then(|device| device.left);
+    /// The device where most is left.
+    fn emptiest<'a>(&'a self, pool: &'a PoolSpec) -> Option<&'a PathBuf> {
         // Of several with as much, the one that comes first.
-        pool.devices.iter().rev().max_by_key(left).cloned()
+        self.of(pool).min_by_key(|device| -device.left).map(|device| &device.path)
     }
 }
 

@@ -15,7 +15,7 @@ use forebay_host::pool::report::{self, DiskReport, PoolReport};
 use forebay_host::pool::survey::RingReport;
 
 use super::control::{ControlState, refuse};
-use super::refused;
+use super::{placement, refused};
 use crate::messages;
 
 /// Time that a disk which is being opened, or decided about, has to come to its end.
@@ -42,7 +42,7 @@ async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
     }
     let (daemon, spec) = (state.info().name, state.opener.spec());
     let device_of = move |path: &PathBuf| {
-        let pool = spec.pools.iter().find(|pool| pool.devices.contains(path))?;
+        let pool = spec.pools.iter().find(|pool| placement::has_device(pool, path))?;
         Some(pool.name.to_string())
     };
     refused::blocking(state, move |opener| {

@@ -24,12 +24,13 @@ use crate::config::{DaemonSpec, DiskSpec};
 
 /// What is wrong, a sentence each; may wait for storage.
 pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
-    let mut spec = spec.clone();
-    // The daemon that runs has its devices, and knows who is on which.
-    placement::place(&mut spec, &[], &[]);
-    let (spec, mut found) = (&spec, Vec::new());
     let state = spec.state_dir.clone().or_else(folders::state_folder);
     let is_running = UnixStream::connect(control(spec)).is_ok();
+    let mut spec = spec.clone();
+    // The daemon that runs has its devices, and knows who is on which.
+    let wrong = placement::place(&mut spec, &[], &[]);
+    let mut found = if is_running { Vec::new() } else { wrong };
+    let spec = &spec;
     for disk in &spec.disks {
         let wrong = [image(disk, state.as_deref(), is_running), metadata(disk)];
         let wrong = wrong.into_iter().filter_map(Result::err);
@@ -162,11 +163,15 @@ fn identity(path: &Path) -> Option<String> {
 /// Each flash file or device, and how much of it is wanted.
 fn flash_paths(spec: &DaemonSpec) -> BTreeMap<&Path, u64> {
     let mut paths = BTreeMap::new();
-    for flash in spec.disks.iter().filter_map(|disk| disk.flash.as_ref()) {
+    let placed = spec.disks.iter().filter(|disk| disk.unplaced.is_none());
+    for flash in placed.filter_map(|disk| disk.flash.as_ref()) {
         *paths.entry(flash.path.as_path()).or_insert(0) += flash.bytes;
     }
     for device in spec.pools.iter().flat_map(|pool| &pool.devices) {
-        paths.entry(device.as_path()).or_insert(0);
+        // A disk that is served has it by the path of before.
+        if !paths.keys().any(|path| placement::is_same(path, device)) {
+            paths.insert(device, 0);
+        }
     }
     paths
 }

@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -29,7 +29,7 @@ use crate::config::{self, DaemonSpec, DiskSpec};
 #[serde(deny_unknown_fields)]
 pub(super) struct Wish {
     #[serde(default)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 /// Reads the file again; answers with what changes.
@@ -68,7 +68,10 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     let shown = file.display().to_string();
     let read = tokio::task::spawn_blocking(move || config::file::load(&file)).await;
     let read = match read.map_err(anyhow::Error::from).flatten() {
-        Ok(read) => prepared(state, read).await,
+        Ok(read) => match prepared(state, read).await {
+            Ok(new) => check_devices_stay(&old, &new).map(|()| new),
+            wrong => wrong,
+        },
         wrong => wrong,
     };
     let new = read.inspect_err(|error| {
@@ -97,9 +100,10 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
 /// What would.
 pub(super) async fn prepared(state: &Arc<ControlState>, spec: DaemonSpec) -> Result<DaemonSpec> {
     let (mut spec, opener) = (spec, state.opener.clone());
+    let served = state.served_as(&opener.spec());
     let preparing = tokio::task::spawn_blocking(move || {
         config::iscsi::check_secrets(&spec.targets)?;
-        let news = placement::place(&mut spec, &opener.spec().disks, &opener.flash.pools());
+        let news = placement::place(&mut spec, &served, &opener.flash.pools());
         preflight::check_flash_is_apart(&spec)?;
         Ok::<_, anyhow::Error>((spec, news))
     });
@@ -108,12 +112,44 @@ pub(super) async fn prepared(state: &Arc<ControlState>, spec: DaemonSpec) -> Res
     Ok(spec)
 }
 
+/// Refuses to take a device from a pool that a disk has its flash on: it would begin anew on another one after a restart.
+///
+/// # Errors
+/// That.
+fn check_devices_stay(old: &DaemonSpec, new: &DaemonSpec) -> Result<()> {
+    let has = |spec: &DaemonSpec, path: &Path| {
+        spec.pools.iter().any(|pool| placement::has_device(pool, path))
+    };
+    for disk in old.disks.iter().filter(|disk| disk.unplaced.is_none()) {
+        let Some(flash) = disk.flash.as_ref().filter(|flash| has(old, &flash.path)) else {
+            continue;
+        };
+        let after =
+            new.disks.iter().find(|it| it.name == disk.name).and_then(|it| it.flash.as_ref());
+        let leaves = after.is_some_and(|after| !placement::is_same(&after.path, &flash.path));
+        ensure!(
+            !leaves || has(new, &flash.path),
+            "the disk '{}' is on {1}, which the file takes from its pool: first 'forebay pool drain {1}'",
+            disk.name,
+            flash.path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Forgets changes made online that the file says by now, and tells of those that wait for a disk.
 async fn keep(state: &Arc<ControlState>, new: &DaemonSpec) {
     let Some(sources) = new.sources.clone() else { return };
     for disk in sources.waiting() {
         let text = "reload: what was changed of this disk while Forebay ran waits: the configuration file has no such disk";
         state.report(Some(&disk.0), Severity::Warning, text);
+    }
+    for pool in sources.waiting_pools() {
+        let text = format!(
+            "reload: what was changed of the devices of pool '{pool}' while Forebay ran waits: the configuration file has no \
+             such pool"
+        );
+        state.report(None, Severity::Warning, &text);
     }
     let kept = tokio::task::spawn_blocking(move || sources.keep()).await;
     if let Err(error) = kept.map_err(anyhow::Error::from).flatten() {

@@ -47,8 +47,10 @@ pub(super) fn state(spec: Option<&DaemonSpec>) -> Vec<Check> {
 }
 
 pub(super) fn checks(spec: &DaemonSpec) -> Vec<Check> {
-    let pools: BTreeSet<PathBuf> =
-        spec.disks.iter().filter_map(|disk| Some(disk.flash.as_ref()?.path.clone())).collect();
+    let alone = spec.disks.iter().filter_map(|disk| disk.flash.as_ref());
+    let alone = alone.filter(|flash| !spec.pools.iter().any(|pool| pool.is_asked_for(flash)));
+    let of_pools = spec.pools.iter().flat_map(|pool| pool.devices.iter().cloned());
+    let pools: BTreeSet<PathBuf> = alone.map(|flash| flash.path.clone()).chain(of_pools).collect();
     let uris = spec.disks.iter().filter_map(|disk| disk.backend.parse::<Uri>().ok());
     let images: BTreeSet<PathBuf> = uris.filter_map(|uri| uri.path().map(Path::to_owned)).collect();
     let mut checks: Vec<Check> =

@@ -105,6 +105,14 @@ fn spec(args: &AbArgs) -> Result<DaemonSpec> {
     };
     let mut disk = disk.with_context(|| format!("{path} has no disk of that name"))?;
     disk.backend = args.backend.to_string();
+    if let Some(flash) = &disk.flash
+        && spec.pools.iter().any(|pool| pool.is_asked_for(flash))
+    {
+        bail!(
+            "the runs need a pool of their own, and the flash {flash} is on devices: give them a configuration whose flash is a \
+             file"
+        );
+    }
     spec.disks = vec![disk];
     spec.shards = 1;
     Ok(spec)

@@ -43,6 +43,7 @@ fn check_saved(changes: &Changes, text: &str) -> String {
     assert_eq!(after.disks, before.disks, "{saved}");
     assert_eq!(after.listeners, before.listeners, "{saved}");
     assert_eq!(after.targets, before.targets, "{saved}");
+    assert_eq!(after.pools, before.pools, "{saved}");
     let mut left = changes.clone();
     left.settle(&table(&saved));
     assert!(left.is_empty(), "{left:?}\n{saved}");
@@ -183,4 +184,33 @@ fn a_saved_file_leaves_every_logical_unit_its_number() {
     assert_eq!(numbers(&some), expect(&[(0, "b"), (2, "c")]));
     let said = check_saved(&changes, &(units("luns = { 5 = \"a\", 7 = \"c\" }\n") + &nbd));
     assert_eq!(numbers(&said), expect(&[(7, "c")]));
+}
+
+#[test]
+fn devices_that_came_and_went_are_counted_on_those_of_the_file() {
+    let pool =
+        |devices: &str| format!("{FILE}[[pool]]\nname = \"fast\" # both\ndevices = {devices}\n");
+    let devices = |changes: &Changes, text: &str| -> Vec<String> {
+        let pools = with(changes, text).pools;
+        pools[0].devices.iter().map(|path| path.display().to_string()).collect()
+    };
+    let (fast, mut changes) = (name("fast"), Changes::default());
+    changes.add_device(&fast, Path::new("/c"));
+    changes.drain_device(&fast, Path::new("/a"));
+    assert_eq!(devices(&changes, &pool("['/a', '/b']")), ["/b", "/c"]);
+    // What the file says of others counts, and who came is not twice there.
+    assert_eq!(devices(&changes, &pool("['/a', '/c', '/d']")), ["/c", "/d"]);
+    let saved = check_saved(&changes, &pool("['/a', '/b']"));
+    assert!(saved.contains("name = \"fast\" # both\ndevices = [\"/b\", \"/c\"]"), "{saved}");
+    // Both are taken back.
+    changes.add_device(&fast, Path::new("/a"));
+    changes.drain_device(&fast, Path::new("/c"));
+    changes.settle(&table(&pool("['/a', '/b']")));
+    assert!(changes.is_empty(), "{changes:?}");
+    changes.add_device(&fast, Path::new("/c"));
+    assert_eq!(changes.waiting_pools(&table(FILE)), [fast]);
+    assert!(with(&changes, FILE).pools.is_empty());
+    let inline = format!("pool = [{{ name = 'fast', devices = ['/a'] }}]\n{FILE}");
+    let error = with_changes(&inline, &changes).unwrap_err().to_string();
+    assert!(error.contains("use a [[pool]] table"), "{error}");
 }

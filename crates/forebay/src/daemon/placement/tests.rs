@@ -69,45 +69,103 @@ fn new_disks_go_where_most_is_left() {
 #[test]
 fn a_disk_is_where_its_record_is_whether_the_device_is_open_or_not() {
     let folder = folder();
-    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let b = folder.path().join("b");
     drop(admit(&b, "db"));
     let mut placed = spec(folder.path(), &[("new", 60), ("db", 20)]);
     assert!(place(&mut placed, &[], &[]).is_empty());
     assert_eq!(places(&placed), ["a", "b"]);
     let open = vec![(b.clone(), SharedPool::new(admit(&b, "db").into()))];
-    // What is in force says something else.
-    let mut in_force = placed.clone();
-    in_force.disks[1].flash.as_mut().unwrap().path = a;
     let mut placed = spec(folder.path(), &[("new", 60), ("db", 20)]);
-    assert!(place(&mut placed, &in_force.disks, &open).is_empty());
+    assert!(place(&mut placed, &[], &open).is_empty());
+    assert_eq!(places(&placed), ["a", "b"]);
+    // Under another path, too.
+    std::os::unix::fs::symlink(&b, folder.path().join("link")).unwrap();
+    let mut placed = spec(folder.path(), &[("new", 60), ("db", 20)]);
+    placed.pools[0].devices[1] = folder.path().join("link");
+    assert!(place(&mut placed, &[], &open).is_empty());
     assert_eq!(places(&placed), ["a", "b"]);
 }
 
 #[test]
-fn a_disk_in_force_stays_as_long_as_its_pool_has_the_device() {
+fn a_disk_that_is_served_stays_as_long_as_its_pool_has_the_device() {
     let folder = folder();
-    let mut in_force = spec(folder.path(), &[("db", 20)]);
-    in_force.disks[0].flash.as_mut().unwrap().path = folder.path().join("b");
+    drop(admit(&folder.path().join("a"), "db"));
+    let mut served = spec(folder.path(), &[("db", 20)]);
+    served.disks[0].flash.as_mut().unwrap().path = folder.path().join("b");
     for with_a_look in [false, true] {
         let mut placed = spec(folder.path(), &[("db", 20)]);
         match with_a_look {
-            true => drop(place(&mut placed, &in_force.disks, &[])),
-            false => keep(&mut placed, &in_force.disks),
+            true => drop(place(&mut placed, &served.disks, &[])),
+            false => keep(&mut placed, &served.disks),
         }
         assert_eq!(places(&placed), ["b"]);
     }
     let mut placed = spec(folder.path(), &[("db", 20)]);
     placed.pools[0].devices.pop();
-    place(&mut placed, &in_force.disks, &[]);
+    place(&mut placed, &served.disks, &[]);
     assert_eq!(places(&placed), ["a"]);
 }
 
 #[test]
-fn a_device_that_cannot_be_looked_at_gets_no_new_disk_and_is_told() {
+fn a_disk_that_may_be_on_a_device_that_cannot_be_looked_at_gets_no_other() {
     let folder = folder();
+    drop(admit(&folder.path().join("b"), "db"));
     std::fs::remove_file(folder.path().join("a")).unwrap();
-    let mut placed = spec(folder.path(), &[("one", 60), ("two", 20)]);
+    let mut placed = spec(folder.path(), &[("new", 60), ("db", 20)]);
     let news = place(&mut placed, &[], &[]);
-    assert_eq!(places(&placed), ["b", "b"]);
     assert!(news.len() == 1 && news[0].contains("cannot be looked at"), "{news:?}");
+    let why = placed.disks[0].unplaced.as_ref().unwrap();
+    assert!(why.contains("there is nothing there") && why.contains("may be on that one"), "{why}");
+    assert!(placed.disks[1].unplaced.is_none());
+    assert_eq!(places(&placed), ["fast", "b"]);
+    // What is no file and no device is not waited for.
+    for name in ["a", "b"] {
+        let _ = std::fs::remove_file(folder.path().join(name));
+        let path = folder.path().join(name);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+    }
+    let mut placed = spec(folder.path(), &[("new", 60)]);
+    assert_eq!(place(&mut placed, &[], &[]).len(), 2);
+    assert!(placed.disks[0].unplaced.is_some());
+}
+
+#[test]
+fn a_renamed_disk_is_put_where_it_is_asked_about_its_name() {
+    let folder = folder();
+    drop(admit(&folder.path().join("b"), "db"));
+    let mut placed = spec(folder.path(), &[("db2", 60)]);
+    placed.disks[0].backend = "file:/db".to_owned();
+    place(&mut placed, &[], &[]);
+    assert_eq!(places(&placed), ["b"]);
+}
+
+#[test]
+fn of_two_records_the_one_of_the_same_primary_storage_counts_and_two_with_logs_are_refused() {
+    let folder = folder();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    drop(admit(&a, "db"));
+    drop(admit(&b, "db"));
+    let mut placed = spec(folder.path(), &[("db", 20)]);
+    placed.disks[0].backend = "file:/db".to_owned();
+    let (mut one, mut two) = (admit(&a, "db"), admit(&b, "db"));
+    let number = |pool: &Pool| pool.geometry().disks().next().unwrap();
+    two.lease_log(number(&two)).unwrap();
+    let placed_with = |one: Pool, two: Pool| {
+        let open =
+            [(a.clone(), SharedPool::new(one.into())), (b.clone(), SharedPool::new(two.into()))];
+        let mut placed = placed.clone();
+        place(&mut placed, &[], &open);
+        placed
+    };
+    assert_eq!(places(&placed_with(one.clone(), two.clone())), ["b"]);
+    one.lease_log(number(&one)).unwrap();
+    let both = placed_with(one, two);
+    assert!(both.disks[0].unplaced.as_ref().unwrap().contains("both"), "{both:?}");
 }
