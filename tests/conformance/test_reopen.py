@@ -1,7 +1,9 @@
 """A disk that is opened again with other settings, beneath its clients: they wait for a moment, and nothing else."""
 import json
 import os
+import random
 import socket
+import time
 import types
 
 import iscsi
@@ -305,3 +307,92 @@ def all_disks_of_a_pool_move_to_another_device(bed):
             assert bytes(handle.pread(4096, at)) == pattern(at, 4096, version), (name, at)
         handle.shutdown()
     assert served.server.stop() == 0
+
+
+def ring(served, name):
+    found = served.stats(name)["ring"]
+    return found["blocks_found"], found["blocks_kept"]
+
+
+@test(forebay_only=True)
+def flash_that_gets_another_size_stays_warm(bed):
+    with open(bed.path("pool"), "wb") as file:
+        file.truncate(96 * MIB)
+    for name in "ab":
+        bed.image(name + ".raw", 16 * MIB)
+    flash = 'flash = "%s:12MiB"\n' % bed.path("pool")
+    served = Served(bed, disk(bed, "a", flash + 'block-size = "8KiB"\n'), disk(bed, "b", flash))
+    resize = lambda size: told(bed, served, "set", "a", "--flash", "%s:%s" % (bed.path("pool"), size))
+    handle = client(bed, "a")
+    for _ in range(2):
+        for at in range(0, 16 * MIB, 65536):
+            assert bytes(handle.pread(65536, at)) == pattern(at, 65536)
+    full = lambda: served.stats("a")["flash"]["slots_used"]
+    eventually(lambda: full() > 1400, "flash is nearly full")
+    said = bed.run([bed.program, "disk", "set", "a", "--flash", bed.path("pool") + ":24MiB", "--dry-run",
+                    "--control", served.control])
+    assert "flash keeps what its new size has room for" in said, said
+    # What is behind it in the pool is of the other disk.
+    before = full()
+    assert resize("24MiB") == {"a": ("opened-again", None)}
+    assert ring(served, "a") == (before, before), (ring(served, "a"), before)
+    for at in range(0, 16 * MIB, 65536):
+        assert bytes(handle.pread(65536, at)) == pattern(at, 65536)
+    assert served.stats("a")["counters"]["read_hits_flash"] > 100
+    assert resize("8MiB") == {"a": ("opened-again", None)}
+    found, kept = ring(served, "a")
+    assert kept <= 1024 and 800 < kept < found, (found, kept)
+    for at in range(0, 16 * MIB, 65536):
+        assert bytes(handle.pread(65536, at)) == pattern(at, 65536)
+    # What is free again is another disk's, and a kill finds all of it.
+    assert told(bed, served, "set", "b", "--flash", bed.path("pool") + ":30MiB") == {"b": ("opened-again", None)}
+    other = client(bed, "b")
+    for at in range(0, 16 * MIB, 65536):
+        handle.pwrite(pattern(at, 65536, 1), at)
+        other.pwrite(pattern(at, 65536, 2), at)
+    for each, version in (handle, 1), (other, 2):
+        for at in range(0, 16 * MIB, 65536):
+            assert bytes(each.pread(65536, at)) == pattern(at, 65536, version)
+    restart(served, by_kill=True)
+    for name, version in ("a", 1), ("b", 2):
+        handle = client(bed, name)
+        for at in range(0, 16 * MIB, 65536):
+            assert bytes(handle.pread(65536, at)) == pattern(at, 65536, version), (name, at)
+    bed.run([bed.program, "pool", "show", bed.path("pool"), "--control", served.control])
+    assert served.server.stop() == 0
+    bed.run([bed.program, "pool", "check", bed.path("pool")])
+
+
+@test(forebay_only=True)
+def a_kill_while_flash_gets_another_size_leaves_nothing_old(bed):
+    with open(bed.path("pool"), "wb") as file:
+        file.truncate(96 * MIB)
+    for name in "ab":
+        bed.image(name + ".raw", SIZE)
+    flash = 'flash = "%s:8MiB"\n' % bed.path("pool")
+    back = 'mode = "write-back"\nwrite-log = "4MiB"\nflash = "%s:12MiB"\n' % bed.path("pool")
+    served = Served(bed, disk(bed, "a", flash), disk(bed, "b", back))
+    chance = random.Random(11)
+    for version in range(1, 11):
+        name = chance.choice("ab")
+        handles = {each: client(bed, each) for each in "ab"}
+        for handle in handles.values():
+            for at in range(0, 2 * MIB, 32768):
+                handle.pwrite(pattern(at, 32768, version), at)
+                handle.pread(65536, chance.randrange(0, SIZE - 65536, 4096))
+        sizes = ["%s:%dMiB" % (bed.path("pool"), chance.randrange(6, 30)) for _ in range(2)]
+        changing = [bed.spawn([bed.program, "disk", "set", name, "--flash", size, "--control", served.control])
+                    for size in sizes[:1 + version % 2]]
+        time.sleep(chance.uniform(0, 0.3))
+        served.server.kill()
+        for each in changing:
+            each.wait(30)
+        served.server.start()
+        for each in "ab":
+            handle = client(bed, each)
+            for at in range(0, 2 * MIB, 32768):
+                assert bytes(handle.pread(32768, at)) == pattern(at, 32768, version), (each, version, at)
+            for at in range(2 * MIB, SIZE, 65536):
+                assert bytes(handle.pread(65536, at)) == pattern(at, 65536), (each, version, at)
+    assert served.server.stop() == 0
+    bed.run([bed.program, "pool", "check", bed.path("pool")])

@@ -26,7 +26,7 @@ use forebay_core::request::{Op, Request};
 use forebay_core::sealed::PAGE_LEN;
 use forebay_core::splitmix::Rng;
 use forebay_core::status::IoStatus;
-use forebay_host::pool::{CacheArea, DiskWish, Pool, Share};
+use forebay_host::pool::{Area, DiskWish, Pool, Share};
 
 const KIB: u64 = 1 << 10;
 /// MiB of a GiB.
@@ -36,7 +36,8 @@ const NONCE: u64 = 7;
 /// A cache whose ring is on flash.
 struct Cache {
     pool: Pool,
-    area: CacheArea,
+    /// Of the ring.
+    area: Area,
     header: RingHeader,
     config: Config,
 }
@@ -69,7 +70,7 @@ impl Cache {
         let mut pool = Pool::open(path, &[Share { cache: data, ring, log: 0 }]).unwrap();
         let number = pool.admit(&wish(size, block_size)).unwrap();
         let generation = pool.begin_session(number).unwrap();
-        let area = pool.take_cache(number, data, ring).unwrap();
+        pool.take_cache(number, data).unwrap();
         let disk = pool.disk_uuid(number);
         let header = RingHeader {
             disk,
@@ -80,7 +81,7 @@ impl Cache {
             slots,
             pages,
         };
-        pool.begin_ring(area.ring.unwrap(), &header).unwrap();
+        let area = pool.begin_ring(number, ring, &header).unwrap().unwrap();
         let config = Config {
             block_size,
             grid_offset: GridOffset::Fixed(0),
@@ -98,7 +99,7 @@ impl Cache {
     fn fill(&self) {
         let engine = Engine::new(self.config).unwrap();
         let file = File::options().write(true).open(self.pool.path()).unwrap();
-        let ring = self.area.ring.unwrap().offset + PAGE;
+        let ring = self.area.offset + PAGE;
         let actions = Actions::with_capacity(1024);
         let mut filling = Filling { engine, actions, file, ring, now: Nanos(0) };
         let blocks = self.config.backend.size / self.config.block_size;
@@ -116,7 +117,7 @@ impl Cache {
         let ring = config.ring.as_mut().unwrap();
         ring.generation = Generation(ring.generation.0 + 1);
         let mut engine = Engine::new(config).unwrap();
-        let area = self.area.ring.unwrap();
+        let area = self.area;
         let none = std::iter::empty();
         let restored = self.pool.restore_cache(area, &self.header, &mut engine, none).unwrap();
         (restored, start.elapsed().as_secs_f64())

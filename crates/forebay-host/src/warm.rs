@@ -1,11 +1,12 @@
 //! Starting a cache on flash warm: its ring is found, judged, and taken over by the engine; or it is begun anew.
 //!
 //! ```text
-//!   area kept, header fits, may be kept ─► engine takes over what the ring says ─► warm
-//!        └─ no ─┐                             └─ it must not be believed ─┐
-//!               └─────────────────────────────────────────────────────────┴─► another nonce, durably ─► cold
+//!   ring of this disk, may be kept ─► engine takes over what it says ─┬─ as many slots ─► the ring goes on ──► warm
+//!        └─ no ─┐                          └─ must not be believed ─┐  └─ more, or fewer ─► another ring ─────► warm
+//!               └───────────────────────────────────────────────────┴────────────────────► another ring ─────► cold
 //! ```
-//! Before this returns, either the ring is the one that the engine goes on with, or it says nothing.
+//! Another ring has another nonce, which is durable before this returns. So either the ring is the one that the engine goes
+//! on with, or it says nothing.
 
 use anyhow::{Context, Result};
 use forebay_core::cache_index::header::RingHeader;
@@ -18,7 +19,7 @@ use forebay_core::geometry::{Grid, PAGE};
 use forebay_core::ids::Generation;
 
 use super::events::Severity;
-use super::pool::{Area, CacheArea, OpenedLog, Pool, host};
+use super::pool::{self, Area, CacheArea, OpenedLog, Pool, SharedPool, host};
 
 /// What is said where a pool has no segments for a ring.
 pub const NO_ROOM: &str =
@@ -26,15 +27,23 @@ pub const NO_ROOM: &str =
 
 /// The ring of a disk that is being opened.
 pub struct Start {
-    area: Area,
+    number: DiskNumber,
     /// What is to be on flash for this cache; its nonce is a new one.
     header: RingHeader,
-    /// What is there, and fits.
-    found: Option<RingHeader>,
+    /// What a former run left, of this disk and its block size.
+    found: Option<(Area, RingHeader)>,
+}
+
+/// An engine, and the ring that it goes on with.
+pub struct Started {
+    /// It has its log and its cache.
+    pub engine: Engine,
+    /// Where its ring is; `None`: what it caches on flash is not recorded.
+    pub ring: Option<Area>,
 }
 
 impl Start {
-    /// Looks at the ring in `area` for a cache of `config`, which is told of it; `None`: there is no room for one.
+    /// Looks at the ring that was in `area`, for a cache of `config`, which is told of its own; `None`: it has no slots.
     ///
     /// # Errors
     /// The medium's.
@@ -47,10 +56,11 @@ impl Start {
     ) -> Result<Option<Start>> {
         let (block, size) = (config.block_size, config.backend.size);
         let slots = (config.flash_bytes / block) as u32;
+        if slots == 0 {
+            return Ok(None);
+        }
         let granules = Grid::new(size, block, 0).granules_per_block();
-        let pages = RingGeometry::new(slots.max(1), granules, block, size).pages();
-        let room = |ring: &Area| (u64::from(pages) + 1) * PAGE <= ring.len;
-        let Some(ring) = area.ring.filter(room).filter(|_| slots > 0) else { return Ok(None) };
+        let pages = RingGeometry::new(slots, granules, block, size).pages();
         let header = RingHeader {
             disk: pool.disk_uuid(number),
             generation,
@@ -60,19 +70,20 @@ impl Start {
             slots,
             pages,
         };
-        let found = match area.is_kept {
-            true => pool.ring_header(ring)?,
-            false => None,
-        };
-        // The disk may have grown since the ring was begun.
-        let fits = |found: &RingHeader| {
-            let RingHeader { nonce, generation, disk_size, pages, .. } = *found;
-            let is_ours = *found == RingHeader { nonce, generation, disk_size, pages, ..header };
-            is_ours && disk_size <= size && survey::geometry(found).is_some()
+        let found = area.former.map(|ring| pool.ring_header(ring).map(|found| (ring, found)));
+        let found = found.transpose()?.and_then(|(ring, found)| Some((ring, found?)));
+        // The disk may have grown since the ring was begun, and its cache have another size.
+        let fits = |(ring, found): &(Area, RingHeader)| {
+            let RingHeader { nonce, generation, disk_size, pages, slots, .. } = *found;
+            let is_ours =
+                *found == RingHeader { nonce, generation, disk_size, pages, slots, ..header };
+            let has_room = (u64::from(pages) + 1) * PAGE <= ring.len
+                && u64::from(slots) * block <= area.kept;
+            is_ours && has_room && disk_size <= size && survey::geometry(found).is_some()
         };
         let found = found.filter(fits);
         config.ring = Some(RingConfig::new(header.disk, generation, header.nonce, pages, size));
-        Ok(Some(Start { area: ring, header, found }))
+        Ok(Some(Start { number, header, found }))
     }
 
     /// The engine that `make` makes, with what the ring says is on flash if that may be kept.
@@ -81,24 +92,32 @@ impl Start {
     /// Those of `make`, or the medium's.
     pub fn engine(
         self,
-        pool: &Pool,
+        pool: &SharedPool,
+        begun: &Pool,
         keep: bool,
         mut config: Config,
         log: Option<&OpenedLog>,
         make: impl Fn(Config) -> Result<Engine>,
         notes: &mut Vec<(Severity, String)>,
-    ) -> Result<Engine> {
-        let begun = config.ring.expect("it was told of the ring");
-        if let Some(found) = self.found.filter(|_| keep) {
-            let RingHeader { nonce, pages, disk_size, .. } = found;
-            config.ring = Some(RingConfig { nonce, pages, disk_size, ..begun });
+    ) -> Result<Started> {
+        let own = config.ring.expect("it was told of the ring");
+        let mut warm_engine = None;
+        if let Some((area, found)) = self.found.filter(|_| keep) {
+            let goes_on = found.slots == self.header.slots;
+            if goes_on {
+                let RingHeader { nonce, pages, disk_size, .. } = found;
+                config.ring = Some(RingConfig { nonce, pages, disk_size, ..own });
+            }
             let mut engine = make(config)?;
             let records = log.iter().flat_map(|log| &log.found.records);
             let logged = records.map(|record| record.range);
-            match pool.restore_cache(self.area, &found, &mut engine, logged) {
+            match begun.restore_cache(area, &found, &mut engine, logged) {
                 Ok(restored) => {
                     notes.push((Severity::Info, warm(&restored)));
-                    return Ok(engine);
+                    if goes_on {
+                        return Ok(Started { engine, ring: Some(area) });
+                    }
+                    warm_engine = Some(engine);
                 }
                 Err(Cold::OtherGrid(was)) => {
                     let is = match config.grid_offset {
@@ -119,9 +138,18 @@ impl Start {
             let text = "the cache on flash starts empty: it cannot be proven that it is current";
             notes.push((Severity::Info, text.to_owned()));
         }
-        config.ring = Some(begun);
-        pool.begin_ring(self.area, &self.header).context("cannot begin the ring of the cache")?;
-        make(config)
+        config.ring = Some(own);
+        let bytes = (u64::from(self.header.pages) + 1) * PAGE;
+        let bytes = bytes.max(ring_bytes_max(config.flash_bytes, config.block_size));
+        let begins = pool::lock(pool).begin_ring(self.number, bytes, &self.header);
+        let ring = begins.context("cannot begin the ring of the cache")?;
+        if ring.is_none() {
+            notes.push((Severity::Warning, NO_ROOM.to_owned()));
+            config.ring = None;
+            warm_engine = None;
+        }
+        let engine = warm_engine.map_or_else(|| make(config), Ok)?;
+        Ok(Started { engine, ring })
     }
 }
 

@@ -47,8 +47,8 @@ pub struct NewDisk {
 pub struct FlashShare {
     /// The file or device.
     pub file: Arc<OwnedFd>,
-    /// Where the share begins.
-    pub offset: u64,
+    /// Where its parts begin, and their lengths: the slots lie in them one after the other, none in two of them.
+    pub parts: Vec<(u64, u64)>,
     /// What keeps the cache over a restart.
     pub ring: Option<RingShare>,
 }

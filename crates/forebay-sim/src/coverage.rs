@@ -92,6 +92,7 @@ coverage! {
     acknowledgements_delayed: "Acknowledgements that were throttled.",
     trials: "Actions with a fault in their way.",
     warm_restarts: "Restarts with what was in the cache.",
+    resized_warm: "Of those, with another size of flash than before.",
     restarts_in_order: "Ends in order and restarts.",
     blocks_kept: "Blocks that a restart kept.",
     blocks_dropped: "Blocks that it could not prove current.",

@@ -165,6 +165,15 @@ pub struct Device {
 }
 
 impl Device {
+    /// Makes it longer, with zeroes, or shorter. Nothing of it may be volatile.
+    pub fn resize(&mut self, size: u64) {
+        assert!(self.volatile.is_empty(), "not all is durable");
+        self.bytes.resize(size as usize, 0);
+        if !self.durable.is_empty() {
+            self.durable.resize(size as usize, 0);
+        }
+    }
+
     /// A device of `size` bytes that are all zero; `volatile`: with a volatile cache.
     pub fn new(size: u64, volatile: bool, rng: Rng) -> Device {
         Device {

@@ -35,6 +35,8 @@ pub enum Kind {
     Journal,
     /// Settings that change while the disk is at work.
     Tune,
+    /// Restarts with another size of flash.
+    Resize,
     /// Short runs without a crash.
     Short,
     /// Short runs that crash once, and once more while they recover.
@@ -60,6 +62,7 @@ impl Kind {
             Kind::Switch => long(setup::SWITCHING),
             Kind::Journal => long(setup::JOURNALED),
             Kind::Tune => long(setup::TUNED),
+            Kind::Resize => long(setup::RESIZED),
             Kind::Short => short_run(seed, None, log),
             Kind::Crash => crash(seed, log),
             Kind::Administrator => administrator(seed, log),

@@ -49,6 +49,8 @@ pub struct Setup {
     pub log_rots: bool,
     /// The effect of discards on primary storage.
     pub discards: Discards,
+    /// Bytes that the cache on flash has at most, where it has another size after each other restart.
+    pub flash_max: Option<u64>,
     /// Power fails while several pages of the ring are on their way, and again soon after.
     pub ring_tears: bool,
     /// Deadlines may be noticed so late.
@@ -121,11 +123,18 @@ pub const JOURNALED: u64 = 1 << 47;
 /// Seeds from here on are of disks whose settings change while they are at work.
 pub const TUNED: u64 = 1 << 48;
 
+/// Seeds from here on are of disks that restart over and over, with more or less flash than before.
+pub const RESIZED: u64 = 1 << 49;
+
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= TUNED {
+    if seed >= RESIZED {
+        restart_often(&mut rng, &mut setup);
+        setup.flash_max = Some(setup.config.flash_bytes);
+    } else if seed >= TUNED {
         crate::tuning::tune_often(&mut rng, &mut setup);
     } else if seed >= JOURNALED {
         crate::journal::windows(&mut rng, &mut setup);
@@ -339,6 +348,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         log,
         mode_changes,
         tunings: 0,
+        flash_max: None,
         longer_by: 0,
         log_dies: false,
         log_rots: false,

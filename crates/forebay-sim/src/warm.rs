@@ -52,6 +52,13 @@ impl RingMedium {
         let header = header(config, self.header?.nonce, self.header?.generation)?;
         self.header.filter(|found| *found == header)
     }
+
+    /// The ring on flash, if it describes this cache with another number of slots.
+    fn fits_otherwise(&self, config: &Config) -> Option<RingHeader> {
+        let RingHeader { slots, pages, .. } = self.header?;
+        let header = header(config, self.header?.nonce, self.header?.generation)?;
+        self.header.filter(|found| *found == RingHeader { slots, pages, ..header })
+    }
 }
 
 /// An administrator's drop of the cache: nothing of before may be there afterwards, after a restart neither.
@@ -105,17 +112,21 @@ fn header(config: &Config, nonce: u64, generation: Generation) -> Option<RingHea
     })
 }
 
+/// Pages of the ring of a cache of `bytes`.
+fn ring_pages(bytes: u64, block_size: u64, disk_size: u64) -> u32 {
+    let granules = Grid::new(disk_size, block_size, 0).granules_per_block();
+    RingGeometry::new((bytes / block_size) as u32, granules, block_size, disk_size).pages()
+}
+
 /// Perhaps the cache has a ring.
 pub(crate) fn ring(rng: &mut Rng, config: &mut Config) {
     config.ring = None;
     if config.flash_bytes == 0 || !rng.chance(800) {
         return;
     }
-    let slots = (config.flash_bytes / config.block_size) as u32;
-    let grid = Grid::new(config.backend.size, config.block_size, 0);
-    let granules = grid.granules_per_block();
-    let geometry = RingGeometry::new(slots, granules, config.block_size, config.backend.size);
-    let mut ring = RingConfig::new(DISK, Generation(0), 0, geometry.pages(), config.backend.size);
+    let size = config.backend.size;
+    let pages = ring_pages(config.flash_bytes, config.block_size, size);
+    let mut ring = RingConfig::new(DISK, Generation(0), 0, pages, size);
     ring.record_delay = Nanos::from_micros(rng.pick(&[50, 500, 5_000, 100_000]));
     ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 2_000, 20_000, 500_000]));
     config.ring = Some(ring);
@@ -148,9 +159,12 @@ impl World<'_> {
         }
         self.flash.flush_all();
         self.ring.device.flush_all();
-        let found = self.ring.fits(&self.setup.config);
+        self.resize_flash();
+        let config = &self.setup.config;
+        let goes_on = self.ring.fits(config).is_some();
+        let found = self.ring.fits(config).or_else(|| self.ring.fits_otherwise(config));
         if let Some(header) = found {
-            self.begin(header.nonce, log);
+            self.begin(if goes_on { header.nonce } else { self.ring.nonce + 1 }, log);
             let mut reader = Reader { device: &self.ring.device, first: 0 };
             let records = log.iter().flat_map(|(log, _)| log.records.iter());
             let logged = records.map(|record| record.range);
@@ -165,10 +179,16 @@ impl World<'_> {
                 Ok(restored) => {
                     let seen = seen.expect("what a restart believes, an operator is told of");
                     let RestoredCache { found, kept, closed, .. } = restored;
-                    assert_eq!((seen.found, seen.kept, seen.closed), (found, kept, closed));
+                    let is_shorter = self.engine.flash_size() < self.flash.bytes().len() as u64;
+                    assert_eq!((seen.found, seen.closed), (found, closed));
+                    assert!(seen.kept == kept || is_shorter && kept < seen.kept);
                     self.log.line(self.now, || format!("warm: {restored:?}"));
                     self.dropped.check(restored.found);
-                    self.check_last_page();
+                    match goes_on {
+                        true => self.check_last_page(),
+                        false => self.begin_ring(),
+                    }
+                    self.coverage.resized_warm += u64::from(!goes_on && kept > 0);
                     self.coverage.warm_restarts += 1;
                     self.coverage.blocks_kept += restored.kept;
                     self.coverage.blocks_dropped += restored.found - restored.kept;
@@ -180,9 +200,14 @@ impl World<'_> {
                 }
             }
         }
-        (self.ring.nonce, self.ring.written) = (self.ring.nonce + 1, 0);
-        self.begin(self.ring.nonce, log);
+        self.begin(self.ring.nonce + 1, log);
+        self.begin_ring();
+    }
+
+    /// The engine's ring is on flash, durably, and says nothing yet. Flash is as large as the engine has it.
+    fn begin_ring(&mut self) {
         let config = &self.setup.config;
+        (self.ring.nonce, self.ring.written) = (self.ring.nonce + 1, 0);
         self.ring.header = header(config, self.ring.nonce, self.ring.generation);
         let size = config.ring.map_or(0, |ring| u64::from(ring.pages) * PAGE);
         if self.ring.device.bytes().len() as u64 != size {
@@ -194,11 +219,33 @@ impl World<'_> {
             self.ring.device.timeout = config.flash_timeout;
             self.ring.device.latency_max = Nanos::from_micros(100);
         }
-        if self.flash.bytes().len() as u64 != self.engine.flash_size() {
+        let flash_size = self.engine.flash_size();
+        if self.flash.bytes().len() as u64 == flash_size {
+            return;
+        }
+        if self.setup.flash_max.is_some() && !self.flash.bytes().is_empty() {
+            self.flash.resize(flash_size);
+            self.trusted.split_off(&flash_size);
+        } else {
             let fate = self.flash.fate;
             self.flash = flash(&self.setup, &self.engine, self.chance.fork());
             self.flash.fate = fate;
             self.trusted.clear();
+        }
+    }
+
+    /// Perhaps the administrator has given the cache another size since.
+    fn resize_flash(&mut self) {
+        let Some(max) = self.setup.flash_max else { return };
+        let config = &mut self.setup.config;
+        // The first start finds it as it was configured.
+        if self.ring.header.is_none() || !self.chance.chance(500) {
+            return;
+        }
+        let slots = self.chance.between(1, (max / config.block_size).max(1));
+        config.flash_bytes = slots * config.block_size;
+        if let Some(ring) = &mut config.ring {
+            ring.pages = ring_pages(config.flash_bytes, config.block_size, config.backend.size);
         }
     }
 

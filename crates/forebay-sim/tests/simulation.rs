@@ -1,7 +1,7 @@
 //! The engine under simulation, as a part of `make test`; `make soak` goes on from there.
 
 use forebay_sim::setup::{
-    COMPARING, DISCARDING, DYING, JOURNALED, RESTARTING, ROTTING, SWITCHING, TEARING, TUNED,
+    COMPARING, DISCARDING, DYING, JOURNALED, RESIZED, RESTARTING, ROTTING, SWITCHING, TEARING, TUNED,
 };
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
@@ -44,7 +44,7 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     coverage.add(&other.join().expect("no seed fails"));
     // Actions with a fault in their way have runs of their own: `actions.rs`.
     // And clients that compare and write: seeds from `COMPARING` on, logs that die: from `DYING` on, and
-    // journals: from `JOURNALED` on, and settings that change: from `TUNED` on.
+    // journals: from `JOURNALED` on, settings that change: from `TUNED` on, and other sizes of flash: from `RESIZED` on.
     let elsewhere = [
         "trials",
         "busy_ends",
@@ -67,6 +67,7 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "resizes",
         "shrunk",
         "requests_limited",
+        "resized_warm",
     ];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
@@ -139,6 +140,12 @@ fn settings_that_change_at_work_break_no_rule_and_drop_nothing() {
     assert!(coverage.tunings > 2000 && coverage.policies_changed > 800, "{coverage:?}");
     assert!(coverage.resizes > 1000 && coverage.shrunk > 300, "{coverage:?}");
     assert!(coverage.crashes > 300 && coverage.requests_timed_out > 300, "{coverage:?}");
+}
+
+#[test]
+fn flash_of_another_size_is_warm_and_says_nothing_old() {
+    let coverage = pass_all((RESIZED..).take(300));
+    assert!(coverage.resized_warm > 100 && coverage.blocks_kept > 5000, "{coverage:?}");
 }
 
 #[test]

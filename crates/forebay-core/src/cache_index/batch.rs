@@ -6,7 +6,8 @@
 //!   `flushed` to be noted, wait ─────────────┘                                                     └─► who waits goes on
 //! ```
 //! One batch is under way at a time; what comes meanwhile shares the next one. A batch begins when somebody waits
-//! for it, when slots run short or changes are many, and a while after the first change.
+//! for it, when slots run short or changes are many, and a while after the first change. A ring that began with a cache
+//! that held something is written batch after batch, until the walk has come round.
 
 use super::{CacheIndex, Closing, State};
 use crate::action::{Action, IoOp, Target};
@@ -73,7 +74,10 @@ impl CacheIndex {
         let has_changed = recordable > progress.durable || cache.has_retired();
         // The last page is written when nothing is stale any more.
         let ends = self.closing != Closing::No && !cache.has_stale();
-        let is_behind = has_changed || self.marking.marks.has_changed() || cache.has_changed();
+        let is_behind = has_changed
+            || self.marking.marks.has_changed()
+            || cache.has_changed()
+            || self.unsaid > 0;
         if !is_behind {
             progress.changed_at = Nanos::NEVER;
             return ends;
@@ -86,6 +90,7 @@ impl CacheIndex {
             || !self.waiting.is_empty()
             || progress.wanted.min(recordable) > progress.durable
             || ends
+            || self.unsaid > 0
             || now >= progress.changed_at.plus(self.config.record_delay)
     }
 

@@ -1,10 +1,18 @@
 //! Taking over the cache that a former run left.
+//!
+//! ```text
+//!   ring of as many slots ─► goes on: pages, walk and marks as they were
+//!   ring of more or fewer ─► blocks whose slots there are; the ring of this run begins anew, and the walk says them again
+//! ```
+//! A ring that begins anew has every region marked, and is written until its walk has come round. A crash before that
+//! leaves less in the cache than there was, and nothing that is wrong. An end in order waits for it.
 
 use super::CacheIndex;
 use super::header::RingHeader;
 use super::page::Claim;
 use super::recover::{Claims, Cold, RecoverRing, RingReader};
-use super::turn::Turn;
+use super::turn::{Marking, Turn};
+use super::{marks::Marks, region_shift, survey};
 use crate::cache::Cache;
 use crate::config::{Config, GridOffset};
 use crate::cx::Shared;
@@ -25,8 +33,8 @@ pub struct RestoredCache {
 }
 
 impl CacheIndex {
-    /// Takes over what the index with this header says is on flash. `logged`: what the write log has records of that
-    /// may not be on primary storage.
+    /// Takes over what the index with this header says is on flash. When that has the nonce of this index, it goes on.
+    /// `logged`: what the write log has records of that may not be on primary storage.
     ///
     /// # Errors
     /// The cache must not be believed, and neither must this index nor `cache`.
@@ -38,12 +46,16 @@ impl CacheIndex {
         cache: &mut Cache,
         shared: &mut Shared,
     ) -> Result<RestoredCache, Cold> {
-        assert_eq!((header.nonce, header.pages), (self.config.nonce, self.config.pages));
-        let pending = self.config.generation;
-        let ask = RecoverRing { header, geometry: self.geometry, pending };
+        let goes_on = (header.nonce, header.pages) == (self.config.nonce, self.config.pages);
+        let geometry = match goes_on {
+            true => self.geometry,
+            false => survey::geometry(header).ok_or(Cold::Header)?,
+        };
+        let ask = RecoverRing { header, geometry, pending: self.config.generation };
         cache.begin_restore();
+        let slots = self.geometry.slots;
         let Shared { config, grid, .. } = shared;
-        let mut claims = Restoring { config, grid, cache, end: 0, found: 0 };
+        let mut claims = Restoring { config, grid, cache, end: 0, found: 0, slots };
         let found = ask.recover(reader, &mut claims)?;
         let blocks_found = claims.found;
         cache.end_restore();
@@ -51,18 +63,23 @@ impl CacheIndex {
             // What it was moved for is known.
             cache.stop_watching_alignment();
         }
-        self.place.next_page = found.last + 1;
-        (self.place.durable_page, self.place.durable_tail) = (found.last, found.tail);
-        self.walk.restore(found.walk, found.tail);
-        for (number, from, to) in found.walked {
-            self.walk.restore_page(number, (from, to));
-        }
-        self.walk.end_restore();
-        let marks = &mut self.marking.marks;
+        let shift = region_shift(shared.config.block_size, header.disk_size);
+        let mut marks = Marks::new(geometry.regions, shift);
         marks.restore(&found.marks);
-        self.marking.turn = Turn::first(marks.any());
         if marks.any() {
             cache.drop_from_flash(|block| marks.touches(shared.grid.range_of(block)));
+        }
+        if goes_on {
+            self.place.next_page = found.last + 1;
+            (self.place.durable_page, self.place.durable_tail) = (found.last, found.tail);
+            self.walk.restore(found.walk, found.tail);
+            for (number, from, to) in &found.walked {
+                self.walk.restore_page(*number, (*from, *to));
+            }
+            self.walk.end_restore();
+            self.marking = Marking { turn: Turn::first(marks.any()), marks };
+        } else if cache.blocks_on_flash() > 0 {
+            self.unsaid = self.geometry.positions();
         }
         for range in logged {
             cache.invalidate(range, shared);
@@ -86,6 +103,8 @@ struct Restoring<'a> {
     /// Blocks of the disk.
     end: u32,
     found: u64,
+    /// Slots that there are now.
+    slots: u32,
 }
 
 impl Claims for Restoring<'_> {
@@ -104,7 +123,9 @@ impl Claims for Restoring<'_> {
     }
 
     fn prefetch(&mut self, coming: &[(SlotId, BlockIndex)]) {
-        self.cache.prefetch(coming);
+        if coming.iter().all(|(slot, _)| slot.0 < self.slots) {
+            self.cache.prefetch(coming);
+        }
     }
 
     fn claim(&mut self, claim: &Claim<'_>) -> bool {
@@ -112,6 +133,10 @@ impl Claims for Restoring<'_> {
             return false;
         }
         self.found += 1;
+        if claim.slot.0 >= self.slots {
+            // An older claim of the block may count instead: what it says is gone by R6 and R7, or right.
+            return true;
+        }
         let what = (claim.block, claim.valid, claim.referenced);
         self.cache.restore(claim.slot, what, claim.checksums());
         true

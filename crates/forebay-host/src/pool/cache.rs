@@ -1,14 +1,18 @@
-//! Segments for the read cache of a disk: one area for its slots, one for the ring that keeps them over a restart.
+//! Segments for the read cache of a disk: for its slots, and for the ring that keeps them over a restart.
 //!
 //! ```text
-//!   opened ─► kept for the disk that they belong to ─┬─ the disk asks for as much ─► its own again, perhaps warm
-//!                                                    ├─ it asks for something else ─► free, taken anew
-//!                                                    └─ somebody else needs room ───► free
+//!   opened ─► kept for the disk that they belong to ─┬─ the disk goes on with them: more are taken, or the last ones given up
+//!                                                    ├─ its ring is void or gone ──► free, taken anew
+//!                                                    └─ somebody else needs room ──► free
 //! ```
-//! Areas are contiguous, from the low end. What a log needs goes before caches that nobody has taken over.
+//! Slots are in the order in which their segments came, of those that came together from the low end. So a cache that gets
+//! more or fewer of them keeps what is in the others. The ring is in one piece. What a log needs goes before caches that
+//! nobody has taken over.
 //!
-//! **Invariant:** before a disk is served, a ring that it does not go on with is free, void, or has another header: no
-//! later run believes it.
+//! **Invariants**
+//! - Before a disk is served, a ring that it does not go on with is free, void, or has another header: no later run
+//!   believes it.
+//! - No segment of slots is given up while a ring that may be believed says something of it.
 
 use anyhow::{Context, Result, ensure};
 use forebay_core::cache_index::header::RingHeader;
@@ -22,69 +26,98 @@ use super::tables::VOID;
 use super::{Area, Held, Pool};
 
 /// Parts of the pool for a disk's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheArea {
-    /// For its slots.
-    pub slots: Area,
-    /// For its ring, where there was room for one.
-    pub ring: Option<Area>,
-    /// Both are where they were in a former run, whose ring is not void.
-    pub is_kept: bool,
+    /// For its slots, in their order.
+    pub slots: Vec<Area>,
+    /// Bytes that a former run had for slots: their first ones are the first ones now.
+    pub kept: u64,
+    /// The ring that it left, which is not void.
+    pub former: Option<Area>,
+}
+
+impl CacheArea {
+    /// Bytes for slots.
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|area| area.len).sum()
+    }
 }
 
 impl Pool {
-    /// Takes segments for a disk's cache of `bytes` and its ring of `ring_bytes`; fewer than asked for, when logs are
-    /// in the way.
+    /// Takes segments for a disk's cache of `bytes`, beside those that a former run left; fewer than asked for, when logs
+    /// are in the way. What it has beyond that stays its own until [`Pool::trim_cache`].
     ///
     /// # Errors
     /// None is free, or the medium's.
-    pub fn take_cache(
+    pub fn take_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<CacheArea> {
+        let wanted = self.segments_for(bytes);
+        let ring = self.tables.held(disk, Role::Index);
+        let is_void = self.tables.has_void_ring(disk) || self.has_failed;
+        if is_void || ring.is_empty() || !is_row(&ring) {
+            self.drop_cache(disk)?;
+        }
+        let mut slots = self.tables.held(disk, Role::Cache);
+        let kept = slots.len() as u64 * self.geometry().segment_size();
+        if slots.len() < wanted {
+            let more = self.free_for_cache(wanted - slots.len());
+            self.lease_cache(disk, Role::Cache, &more, slots.len() as u64)?;
+            slots.extend(more);
+        }
+        ensure!(!slots.is_empty(), "the flash {} has no free segment", self.file.path().display());
+        slots.truncate(wanted);
+        self.taken[usize::from(disk.0)] = true;
+        let former = self.tables.held(disk, Role::Index);
+        let former = (!former.is_empty()).then(|| self.areas(&former, u64::MAX).remove(0));
+        Ok(CacheArea { slots: self.areas(&slots, bytes), kept, former })
+    }
+
+    /// Begins a ring of `bytes` for a disk's cache, durably, in the place of the one that it has: that means nothing any
+    /// more. `None`: there is no room, and no ring.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn begin_ring(
         &mut self,
         disk: DiskNumber,
         bytes: u64,
-        ring_bytes: u64,
-    ) -> Result<CacheArea> {
-        let size = self.geometry().segment_size();
-        let wanted = bytes.div_ceil(size) as usize;
-        let ring_wanted = ring_bytes.div_ceil(size) as usize;
-        let slots = self.tables.held(disk, Role::Cache);
-        let ring = self.tables.held(disk, Role::Index);
-        let is_as_asked = |held: &[SegmentId], wanted: usize| {
-            held.len() == wanted && held.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0)
-        };
-        let is_void = self.tables.has_void_ring(disk) || self.has_failed;
-        if is_as_asked(&slots, wanted) && is_as_asked(&ring, ring_wanted) && !is_void {
-            self.taken[usize::from(disk.0)] = true;
-            return Ok(CacheArea {
-                slots: self.area(&slots, bytes),
-                ring: (ring_wanted > 0).then(|| self.area(&ring, ring_bytes)),
-                is_kept: true,
-            });
-        }
-        self.drop_cache(disk)?;
-        let mut slots = self.lowest_free(wanted);
-        while slots.len() < wanted && self.give_up_a_cache() {
-            slots = self.lowest_free(wanted);
-        }
-        ensure!(!slots.is_empty(), "the flash {} has no free segment", self.file.path().display());
-        self.lease_area(disk, Role::Cache, &slots)?;
-        let mut ring = self.lowest_free(ring_wanted);
-        while ring.len() < ring_wanted && self.give_up_a_cache() {
-            ring = self.lowest_free(ring_wanted);
-        }
-        let has_ring = ring.len() == ring_wanted && ring_wanted > 0;
-        if has_ring {
+        header: &RingHeader,
+    ) -> Result<Option<Area>> {
+        let wanted = self.segments_for(bytes);
+        let mut ring = self.tables.held(disk, Role::Index);
+        if ring.len() != wanted || !is_row(&ring) {
+            self.free_role(disk, Role::Index)?;
+            ring = self.lowest_row(wanted);
+            while ring.len() < wanted && self.give_up_a_cache() {
+                ring = self.lowest_row(wanted);
+            }
+            if ring.len() < wanted || ring.is_empty() {
+                return Ok(None);
+            }
             // Before the lease makes it count: an older ring may have left its header in this place.
             let place = self.geometry().segment_offset(ring[0]);
             self.file.write(place, &[PoolPage::ZERO]).and_then(|()| self.file.sync())?;
-            self.lease_area(disk, Role::Index, &ring)?;
+            self.lease_cache(disk, Role::Index, &ring, 0)?;
         }
-        self.taken[usize::from(disk.0)] = true;
-        Ok(CacheArea {
-            slots: self.area(&slots, bytes),
-            ring: has_ring.then(|| self.area(&ring, ring_bytes)),
-            is_kept: false,
-        })
+        let area = self.areas(&ring, bytes).remove(0);
+        let mut page = PoolPage::ZERO;
+        header.encode(&mut page.0);
+        self.file.write(area.offset, std::slice::from_ref(&page))?;
+        self.file.sync()?;
+        Ok(Some(area))
+    }
+
+    /// Gives up what a disk's cache has beyond `bytes`. Its ring must not say anything of that.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn trim_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<()> {
+        let wanted = self.segments_for(bytes);
+        let held = self.tables.held_under(disk, Role::Cache);
+        let beyond = held.get(wanted..).unwrap_or_default();
+        if !beyond.is_empty() {
+            self.tables.free(&self.file, beyond).context("cannot write the tables of the pool")?;
+        }
+        Ok(())
     }
 
     /// Frees the segments of a disk's cache.
@@ -92,9 +125,13 @@ impl Pool {
     /// # Errors
     /// The medium's.
     pub fn drop_cache(&mut self, disk: DiskNumber) -> Result<()> {
-        let leases = &self.tables.leases;
-        let held: Vec<Held> =
-            leases.of(disk, Role::Index).chain(leases.of(disk, Role::Cache)).collect();
+        // The ring first: it says what is in the slots.
+        self.free_role(disk, Role::Index)?;
+        self.free_role(disk, Role::Cache)
+    }
+
+    fn free_role(&mut self, disk: DiskNumber, role: Role) -> Result<()> {
+        let held: Vec<Held> = self.tables.leases.of(disk, role).collect();
         self.tables.free(&self.file, &held).context("cannot write the tables of the pool")?;
         Ok(())
     }
@@ -121,18 +158,6 @@ impl Pool {
         Ok(RingHeader::decode(&page.0))
     }
 
-    /// Begins a ring, durably: what is in its place means nothing any more.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn begin_ring(&self, ring: Area, header: &RingHeader) -> Result<()> {
-        let mut page = PoolPage::ZERO;
-        header.encode(&mut page.0);
-        self.file.write(ring.offset, std::slice::from_ref(&page))?;
-        self.file.sync()?;
-        Ok(())
-    }
-
     /// Frees the cache of some disk that did not take it over; false when there is none, or flash fails.
     pub(super) fn give_up_a_cache(&mut self) -> bool {
         let holder = self.tables.leases.iter().find_map(|(_, holder)| match holder {
@@ -146,8 +171,18 @@ impl Pool {
         dropped.is_ok()
     }
 
+    /// Free segments for slots: in a row where there is one, else from the low end; fewer when there are no more.
+    fn free_for_cache(&mut self, wanted: usize) -> Vec<SegmentId> {
+        while self.free_segments().nth(wanted - 1).is_none() && self.give_up_a_cache() {}
+        let row = self.lowest_row(wanted);
+        match row.len() == wanted {
+            true => row,
+            false => self.free_segments().take(wanted).collect(),
+        }
+    }
+
     /// The first `wanted` free segments in a row, or the longest row.
-    fn lowest_free(&self, wanted: usize) -> Vec<SegmentId> {
+    fn lowest_row(&self, wanted: usize) -> Vec<SegmentId> {
         let free: Vec<SegmentId> = self.free_segments().collect();
         let mut best: &[SegmentId] = &[];
         for row in free.chunk_by(|a, b| a.0 + 1 == b.0) {
@@ -161,17 +196,39 @@ impl Pool {
         best[..wanted.min(best.len())].to_vec()
     }
 
-    fn lease_area(&mut self, disk: DiskNumber, role: Role, segments: &[SegmentId]) -> Result<()> {
+    /// `ordinal`: how many the cache has already.
+    fn lease_cache(
+        &mut self,
+        disk: DiskNumber,
+        role: Role,
+        segments: &[SegmentId],
+        ordinal: u64,
+    ) -> Result<()> {
         let generation = self.generation(disk);
-        let lease = Lease { disk, role, generation, ordinal: 0 };
+        let lease = Lease { disk, role, generation, ordinal };
         let leased = self.tables.lease(&self.file, segments, lease);
         self.has_failed |= leased.is_err();
         leased.context("cannot lease flash for the cache")
     }
 
-    fn area(&self, segments: &[SegmentId], bytes: u64) -> Area {
-        let held = segments.len() as u64 * self.geometry().segment_size();
-        let offset = segments.first().map_or(0, |first| self.geometry().segment_offset(*first));
-        Area { offset, len: bytes.min(held) & !(PAGE - 1) }
+    fn segments_for(&self, bytes: u64) -> usize {
+        bytes.div_ceil(self.geometry().segment_size()) as usize
     }
+
+    /// Where segments are, of which at most `bytes` are used.
+    fn areas(&self, segments: &[SegmentId], bytes: u64) -> Vec<Area> {
+        let geometry = self.geometry();
+        let mut left = bytes & !(PAGE - 1);
+        let rows = segments.chunk_by(|a, b| a.0 + 1 == b.0);
+        let area = |row: &[SegmentId]| {
+            let len = left.min(row.len() as u64 * geometry.segment_size());
+            left -= len;
+            Area { offset: geometry.segment_offset(row[0]), len }
+        };
+        rows.map(area).collect()
+    }
+}
+
+fn is_row(segments: &[SegmentId]) -> bool {
+    segments.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0)
 }

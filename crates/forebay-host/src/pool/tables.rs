@@ -238,9 +238,16 @@ impl Tables {
             && self.log_segments(number) > 0
     }
 
-    /// Segments that a disk has in a role, in order of place.
+    /// Segments that a disk has in a role, in the order in which they came, and then of place.
     pub fn held(&self, disk: DiskNumber, role: Role) -> Vec<SegmentId> {
-        self.leases.of(disk, role).map(|(segment, _)| segment).collect()
+        self.held_under(disk, role).into_iter().map(|(segment, _)| segment).collect()
+    }
+
+    /// The same with their leases.
+    pub fn held_under(&self, disk: DiskNumber, role: Role) -> Vec<Held> {
+        let mut held: Vec<Held> = self.leases.of(disk, role).collect();
+        held.sort_by_key(|(segment, lease)| (lease.ordinal, *segment));
+        held
     }
 
     /// True when the ring of a disk's cache must not be believed.

@@ -5,6 +5,7 @@
 //! in flight at once, which the engine bounds.
 
 use forebay_core::action::{Io, IoOp, Span};
+use forebay_core::geometry::ByteRange;
 use forebay_core::ids::IoId;
 use forebay_core::status::IoStatus;
 use forebay_io::arena::{Arena, Region};
@@ -16,8 +17,8 @@ use crate::token::{Class, token};
 #[derive(Debug)]
 pub(crate) struct Device {
     file: FileId,
-    /// Where that begins in the file.
-    base: u64,
+    /// Its parts, in order: where each ends among its bytes, and what is added to a place in it for that in the file.
+    parts: Box<[(u64, u64)]>,
     class: Class,
     disk: u32,
     ios: Vec<DeviceIo>,
@@ -35,9 +36,29 @@ struct DeviceIo {
 }
 
 impl Device {
-    /// The part that begins at `base` of `file`; its completions have tokens of `class`.
-    pub(crate) fn new(file: FileId, base: u64, class: Class, disk: u32) -> Device {
-        Device { file, base, class, disk, ios: Vec::new(), free: Vec::new() }
+    /// Parts of `file`, by where they begin and their lengths; its completions have tokens of `class`.
+    pub(crate) fn new(file: FileId, parts: &[(u64, u64)], class: Class, disk: u32) -> Device {
+        let mut end: u64 = 0;
+        let part = |&(offset, len): &(u64, u64)| {
+            let start = end;
+            end = end.saturating_add(len);
+            (end, offset.wrapping_sub(start))
+        };
+        let parts = parts.iter().map(part).collect();
+        Device { file, parts, class, disk, ios: Vec::new(), free: Vec::new() }
+    }
+
+    /// The part of `file` from `base` on, whatever its length.
+    pub(crate) fn from(file: FileId, base: u64, class: Class, disk: u32) -> Device {
+        Device::new(file, &[(base, u64::MAX)], class, disk)
+    }
+
+    /// Where a range lies in the file. It lies in one part.
+    fn offset(&self, range: ByteRange) -> u64 {
+        let part = self.parts.partition_point(|(end, _)| *end <= range.start);
+        let (end, base) = self.parts[part];
+        assert!(range.end <= end, "an I/O goes beyond its part of flash");
+        range.start.wrapping_add(base)
     }
 
     /// Starts an I/O; a status when it has ended already.
@@ -70,6 +91,7 @@ impl Device {
                 return Some(IoStatus::Unsupported);
             }
         };
+        let offset = if io.op == IoOp::Flush { 0 } else { self.offset(io.range) };
         let index = self.place();
         let place = &mut self.ios[index as usize];
         place.id = io.id;
@@ -79,7 +101,6 @@ impl Device {
         place.checksums.clear();
         let name = token(self.class, self.disk, u64::from(index));
         let region = Region { arena, offset: span.offset, len: span.len };
-        let offset = self.base + io.range.start;
         match io.op {
             IoOp::Read { .. } => reactor.read(self.file, offset, region, name),
             IoOp::Write { .. } => {

@@ -100,7 +100,7 @@ impl Log {
         let memory = Arc::new(Arena::new(PAGE_LEN)?);
         let arena = registered.arena(reactor, memory.clone())?;
         Ok(Log {
-            device: Device::new(file, 0, Class::Log, on_shard),
+            device: Device::from(file, 0, Class::Log, on_shard),
             file,
             on_shard,
             pool: share.pool,

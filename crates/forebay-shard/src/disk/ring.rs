@@ -30,7 +30,7 @@ impl Ring {
     /// The ring in `file` of disk `on_shard`.
     pub(super) fn new(share: RingShare, file: FileId, on_shard: u32, path: ReturnPath) -> Ring {
         let RingShare { offset, number, owner, revoker } = share;
-        let device = Device::new(file, offset, Class::Ring, on_shard);
+        let device = Device::from(file, offset, Class::Ring, on_shard);
         Ring { device, number, owner, revoker, path }
     }
 

@@ -20,7 +20,7 @@ pub enum Difference {
     /// A disk has other settings, which it takes over at work.
     Changed(Name, Vec<Setting>),
     /// A disk has other settings, and is opened again with them, beneath its clients.
-    OpenedAgain(Name, Vec<Setting>),
+    OpenedAgain(Name, Vec<Setting>, Left),
     /// Disks are found at other addresses.
     Listeners,
     /// Settings, by their keys, of a disk or of the daemon, that a start alone can change.
@@ -34,7 +34,7 @@ impl Difference {
             Difference::Added(disk)
             | Difference::Removed(disk)
             | Difference::Changed(disk, _)
-            | Difference::OpenedAgain(disk, _) => Some(disk),
+            | Difference::OpenedAgain(disk, ..) => Some(disk),
             Difference::AtNextStart(disk, _) => disk.as_ref(),
             Difference::Listeners => None,
         }
@@ -61,9 +61,14 @@ impl fmt::Display for Difference {
                 "it is not listed any more: it is destaged, detached and leaves its pool",
             ),
             Difference::Changed(_, settings) => f.write_str(&in_words(settings)),
-            Difference::OpenedAgain(_, settings) => {
-                let drops = settings.iter().any(|(key, _)| DROPS_CACHE.contains(key));
-                let left = if drops { "what is cached is dropped" } else { "RAM begins empty" };
+            Difference::OpenedAgain(_, settings, left) => {
+                let left = match left {
+                    Left::Flash => "RAM begins empty",
+                    Left::FlashThatFits => {
+                        "RAM begins empty; flash keeps what its new size has room for, unless its pool has to be made anew"
+                    }
+                    Left::Nothing => "what is cached is dropped",
+                };
                 let settings = in_words(settings);
                 write!(
                     f,
@@ -78,8 +83,29 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Settings without which the cache on flash is another one.
-const DROPS_CACHE: [&str; 4] = ["block-size", "flash", "write-log", "grid-offset"];
+/// What is left of a cache when its disk is opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// All that is on flash.
+    Flash,
+    /// As much of that as the cache has slots for, where it lies.
+    FlashThatFits,
+    /// Nothing.
+    Nothing,
+}
+
+impl Left {
+    fn of(before: &DiskSpec, after: &DiskSpec) -> Left {
+        let blocks = |disk: &DiskSpec| (disk.block_size, disk.grid_offset);
+        if blocks(before) != blocks(after) || !is_same_pool(before, after) {
+            Left::Nothing
+        } else if before.flash_cache_bytes() != after.flash_cache_bytes() {
+            Left::FlashThatFits
+        } else {
+            Left::Flash
+        }
+    }
+}
 
 /// Settings, and what each becomes.
 pub fn in_words(settings: &[Setting]) -> String {
@@ -109,7 +135,8 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
             found.push(Difference::Changed(disk.name.clone(), online));
         }
         if !opened.is_empty() {
-            found.push(Difference::OpenedAgain(disk.name.clone(), opened));
+            let left = Left::of(before, disk);
+            found.push(Difference::OpenedAgain(disk.name.clone(), opened, left));
         }
         if !at_start.is_empty() {
             let keys = at_start.into_iter().map(|(key, _)| key).collect();

@@ -186,7 +186,7 @@ pub(super) async fn take_over(
                     _ => Ok(()),
                 }
             }
-            Difference::OpenedAgain(name, settings) => {
+            Difference::OpenedAgain(name, settings, _) => {
                 let asked = new.disks.iter().find(|it| it.name == *name);
                 match (spec.disks.iter().position(|it| it.name == *name), asked) {
                     (Some(at), Some(asked)) => {

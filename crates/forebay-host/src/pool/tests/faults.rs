@@ -188,7 +188,10 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     let wish = wish("db", "file:/db");
     let mut pool = Pool::open(path, &SHARES)?;
     let mut session = Session::open(&mut pool, &wish, told)?;
-    pool.take_cache(session.number, 2 * MIB, MIB)?;
+    pool.take_cache(session.number, 2 * MIB)?;
+    pool.begin_ring(session.number, MIB, &ring_header(&pool, session.number, 256))?;
+    pool.take_cache(session.number, 3 * MIB)?;
+    pool.trim_cache(session.number, MIB)?;
     session.append(&pool, told)?;
     session.reserve(&mut pool, told)?;
     session.append(&pool, told)?;
@@ -306,7 +309,7 @@ fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
         let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
         // A write of the leases and its flush, twice: the first flush fails, at the second one the power goes.
         medium::arm(&[(2, Fate::Fails), (2, Fate::Dies)]);
-        assert!(pool.take_cache(number, 40 * MIB, 0).is_err());
+        assert!(pool.take_cache(number, 40 * MIB).is_err());
         assert!(pool.drop_cache(number).is_err());
         drop(pool);
         assert!(medium::disarm(&path, Some(seed)));

@@ -154,7 +154,7 @@ fn a_pool_that_was_cut_short_is_made_whole_when_it_has_no_log() {
         || std::fs::File::options().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
     let mut pool = open(&path, &shares).unwrap();
     let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
-    pool.take_cache(number, 5 * MIB, 0).unwrap();
+    pool.take_cache(number, 5 * MIB).unwrap();
     let (uuid, len) = (pool.disk_uuid(number), path.metadata().unwrap().len());
     drop(pool);
     cut();

@@ -18,7 +18,7 @@ fn check(old: &str, new: &str, expect: &[&str]) {
         let of = difference.disk().map_or("-".to_owned(), ToString::to_string);
         let keys = match &difference {
             Difference::AtNextStart(_, keys) => format!(" {}", keys.join(",")),
-            Difference::Changed(_, settings) | Difference::OpenedAgain(_, settings) => {
+            Difference::Changed(_, settings) | Difference::OpenedAgain(_, settings, _) => {
                 let each = settings.iter().map(|(key, value)| format!("{key}={value}"));
                 format!(" {}", each.collect::<Vec<_>>().join(","))
             }

@@ -7,8 +7,8 @@ use forebay_core::engine::Engine;
 use forebay_core::geometry::PAGE;
 use forebay_host::events::Severity;
 use forebay_host::fence;
-use forebay_host::pool::{CacheArea, OpenedLog};
-use forebay_host::warm;
+use forebay_host::pool::{Area, CacheArea, OpenedLog};
+use forebay_host::warm::{self, Started};
 use forebay_shard::{FlashShare, RingShare};
 
 use super::Opening;
@@ -18,8 +18,8 @@ use super::session::Session;
 /// What a disk has of flash for cached data.
 #[derive(Default)]
 pub(super) struct Cache {
-    pub(super) share: Option<FlashShare>,
-    pub(super) ring: Option<warm::Start>,
+    area: Option<CacheArea>,
+    ring: Option<warm::Start>,
 }
 
 impl Opening<'_> {
@@ -34,29 +34,23 @@ impl Opening<'_> {
             session.disk.pool.lock().drop_cache(number)?;
             return Ok(Cache::default());
         }
-        let ring_bytes = warm::ring_bytes_max(wanted, self.spec.block_size);
-        let area = session.disk.pool.lock().take_cache(number, wanted, ring_bytes)?;
-        if area.slots.len < wanted {
+        let area = session.disk.pool.lock().take_cache(number, wanted)?;
+        if area.bytes() < wanted {
             let text = format!(
                 "the cache on flash has {} instead of {}: the rest is taken by logs that are not destaged",
-                rounded(area.slots.len),
+                rounded(area.bytes()),
                 rounded(wanted)
             );
             self.notes.push((Severity::Warning, text));
         }
-        self.config.flash_bytes = area.slots.len;
+        self.config.flash_bytes = area.bytes();
         let (begun, generation) = (&session.begun, session.generation);
         let ring = warm::Start::new(begun, number, &area, generation, &mut self.config)?;
-        if ring.is_none() {
-            self.notes.push((Severity::Warning, warm::NO_ROOM.to_owned()));
-        }
-        let kept = ring.as_ref().and(session.ring_share(&area));
-        let file = begun.share_file();
-        let share = FlashShare { file, offset: area.slots.offset, ring: kept };
-        Ok(Cache { share: Some(share), ring })
+        Ok(Cache { area: Some(area), ring })
     }
 
-    /// Makes the engine: it goes on with the log, and with what the cache kept if that may be used.
+    /// Makes the engine: it goes on with the log, and with what the cache kept if that may be used. Beside it what its
+    /// shard gets of flash.
     ///
     /// # Errors
     /// It needs too much memory, the log must not be used, or the medium's.
@@ -64,8 +58,8 @@ impl Opening<'_> {
         &mut self,
         session: &Session,
         log: Option<&OpenedLog>,
-        ring: Option<warm::Start>,
-    ) -> Result<Engine> {
+        cache: Cache,
+    ) -> Result<(Engine, Option<FlashShare>)> {
         let make = |config: Config| -> Result<Engine> {
             let mut engine = engine(config)?;
             if let Some(log) = log {
@@ -75,25 +69,38 @@ impl Opening<'_> {
             Ok(engine)
         };
         let (begun, keep, config) = (&session.begun, session.keeps_cache, self.config);
-        let mut engine = match ring {
-            None => make(config)?,
-            Some(ring) => ring.engine(begun, keep, config, log, make, &mut self.notes)?,
+        let pool = &session.disk.pool;
+        let Started { mut engine, ring } = match cache.ring {
+            None => Started { engine: make(config)?, ring: None },
+            Some(ring) => {
+                let notes = &mut self.notes;
+                ring.engine(&pool.shared, begun, keep, config, log, make, notes)?
+            }
         };
         if log.is_some() && self.spec.grid_offset.0 == GridOffset::Auto {
             engine.watch_alignment();
         }
-        Ok(engine)
+        let share = cache.area.map(|area| FlashShare {
+            file: begun.share_file(),
+            parts: area.slots.iter().map(|part| (part.offset, part.len)).collect(),
+            ring: ring.map(|ring| session.ring_share(ring)),
+        });
+        if share.is_some() {
+            // Its ring says nothing of what is beyond.
+            pool.lock().trim_cache(session.disk.number, config.flash_bytes)?;
+        }
+        Ok((engine, share))
     }
 }
 
 impl Session {
-    /// The ring of the disk's cache in `area`, for its shard.
-    fn ring_share(&self, area: &CacheArea) -> Option<RingShare> {
-        area.ring.map(|ring| RingShare {
+    /// The ring of the disk's cache, for its shard.
+    fn ring_share(&self, ring: Area) -> RingShare {
+        RingShare {
             offset: ring.offset + PAGE,
             number: self.disk.number,
             owner: self.disk.pool.owner.clone(),
             revoker: self.fence.revoker(),
-        })
+        }
     }
 }

@@ -111,7 +111,7 @@ impl Opening<'_> {
         let mut log = self.recover_log(&mut session)?;
         let journal = self.make_journal(&mut session, log.as_ref());
         let cache = self.take_cache(&session)?;
-        let engine = self.make_engine(&session, log.as_ref(), cache.ring)?;
+        let (engine, share) = self.make_engine(&session, log.as_ref(), cache)?;
         let staging = log.as_mut().and_then(|log| log.staging.take());
         let memory = memory::memory(&engine, staging.as_ref())?;
         let last_write = self.commit(&mut session, log.as_ref())?;
@@ -124,7 +124,7 @@ impl Opening<'_> {
             memory,
             backend: self.backend,
             on_flash: Some(OnFlash {
-                cache: cache.share,
+                cache: share,
                 is_direct,
                 log,
                 journal,
