@@ -28,6 +28,7 @@ pub const NO_ROOM: &str =
 /// The ring of a disk that is being opened.
 pub struct Start {
     number: DiskNumber,
+    config: Config,
     /// What is to be on flash for this cache; its nonce is a new one.
     header: RingHeader,
     /// What a former run left, of this disk and its block size.
@@ -77,13 +78,13 @@ impl Start {
             let RingHeader { nonce, generation, disk_size, pages, slots, .. } = *found;
             let is_ours =
                 *found == RingHeader { nonce, generation, disk_size, pages, slots, ..header };
-            let has_room = (u64::from(pages) + 1) * PAGE <= ring.len
-                && u64::from(slots) * block <= area.kept;
+            let has_room =
+                (u64::from(pages) + 1) * PAGE <= ring.len && u64::from(slots) * block <= area.kept;
             is_ours && has_room && disk_size <= size && survey::geometry(found).is_some()
         };
         let found = found.filter(fits);
         config.ring = Some(RingConfig::new(header.disk, generation, header.nonce, pages, size));
-        Ok(Some(Start { number, header, found }))
+        Ok(Some(Start { number, config: *config, header, found }))
     }
 
     /// The engine that `make` makes, with what the ring says is on flash if that may be kept.
@@ -95,11 +96,11 @@ impl Start {
         pool: &SharedPool,
         begun: &Pool,
         keep: bool,
-        mut config: Config,
         log: Option<&OpenedLog>,
         make: impl Fn(Config) -> Result<Engine>,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Started> {
+        let mut config = self.config;
         let own = config.ring.expect("it was told of the ring");
         let mut warm_engine = None;
         if let Some((area, found)) = self.found.filter(|_| keep) {

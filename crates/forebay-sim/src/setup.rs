@@ -126,7 +126,6 @@ pub const TUNED: u64 = 1 << 48;
 /// Seeds from here on are of disks that restart over and over, with more or less flash than before.
 pub const RESIZED: u64 = 1 << 49;
 
-
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);

@@ -1,7 +1,8 @@
 //! The engine under simulation, as a part of `make test`; `make soak` goes on from there.
 
 use forebay_sim::setup::{
-    COMPARING, DISCARDING, DYING, JOURNALED, RESIZED, RESTARTING, ROTTING, SWITCHING, TEARING, TUNED,
+    COMPARING, DISCARDING, DYING, JOURNALED, RESIZED, RESTARTING, ROTTING, SWITCHING, TEARING,
+    TUNED,
 };
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 

@@ -74,7 +74,7 @@ impl Opening<'_> {
             None => Started { engine: make(config)?, ring: None },
             Some(ring) => {
                 let notes = &mut self.notes;
-                ring.engine(&pool.shared, begun, keep, config, log, make, notes)?
+                ring.engine(&pool.shared, begun, keep, log, make, notes)?
             }
         };
         if log.is_some() && self.spec.grid_offset.0 == GridOffset::Auto {
