@@ -32,7 +32,7 @@ use super::watch::Watch;
 use super::{
     change, devices, history, metrics, observed, pools, refused, reload, settings, systemd,
 };
-use crate::config::{DaemonSpec, DiskSpec, difference};
+use crate::config::{DiskSpec, difference};
 
 /// Time that primary storage has to say how long it is.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -475,12 +475,6 @@ impl ControlState {
     pub(super) fn find(&self, name: &str) -> Result<Arc<ServedDisk>, Box<Response>> {
         let is_it = |disk: &Arc<ServedDisk>| disk.name() == name && disk.ended().is_none();
         self.disks().into_iter().find(is_it).ok_or_else(|| Box::new(self.no_disk(name)))
-    }
-
-    /// The disks that are served, as a configuration that is in force has them.
-    pub(super) fn served_as(&self, spec: &DaemonSpec) -> Vec<DiskSpec> {
-        let is_served = |disk: &&DiskSpec| self.find(&disk.name.0).is_ok();
-        spec.disks.iter().filter(is_served).cloned().collect()
     }
 
     /// The answer that no disk of this name is served.

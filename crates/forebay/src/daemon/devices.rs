@@ -23,7 +23,7 @@ use forebay_host::pool::report;
 use super::api::{Change, DeviceChange, Reloaded};
 use super::control::{ControlState, refuse};
 use super::opener::Opener;
-use super::placement::is_same;
+use super::placement::{self, is_same};
 use super::settings::keep;
 use super::{refused, reload};
 use crate::config::difference::{Difference, differences, is_same_pool};
@@ -199,7 +199,7 @@ fn is_on(disk: &DiskSpec, device: &Path) -> bool {
 
 /// Disks that are served from a device, so that they can leave it.
 fn staying(spec: &DaemonSpec, state: &ControlState, device: &Path) -> Vec<String> {
-    let served = state.served_as(spec);
+    let served = placement::served(state, spec);
     let on_it = served.iter().filter(|disk| is_on(disk, device));
     on_it.map(|disk| disk.name.to_string()).collect()
 }

@@ -18,6 +18,7 @@ use forebay_backends::Uri;
 use forebay_host::pool::report::{self, Placed};
 use forebay_host::pool::{self, SharedPool};
 
+use super::control::ControlState;
 use crate::config::pools::PoolSpec;
 use crate::config::{DaemonSpec, DiskSpec};
 
@@ -50,6 +51,12 @@ pub(crate) fn place(
         }
     }
     devices.0.iter().filter_map(|(path, found)| Some(told(path, found.as_ref().err()?))).collect()
+}
+
+/// The disks that a daemon serves, as a configuration that is in force has them.
+pub(super) fn served(state: &ControlState, spec: &DaemonSpec) -> Vec<DiskSpec> {
+    let is_served = |disk: &&DiskSpec| state.find(&disk.name.0).is_ok();
+    spec.disks.iter().filter(is_served).cloned().collect()
 }
 
 /// Gives each disk of a pool the device that it is served from; looks at no device.

@@ -100,7 +100,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
 /// What would.
 pub(super) async fn prepared(state: &Arc<ControlState>, spec: DaemonSpec) -> Result<DaemonSpec> {
     let (mut spec, opener) = (spec, state.opener.clone());
-    let served = state.served_as(&opener.spec());
+    let served = placement::served(state, &opener.spec());
     let preparing = tokio::task::spawn_blocking(move || {
         config::iscsi::check_secrets(&spec.targets)?;
         let news = placement::place(&mut spec, &served, &opener.flash.pools());

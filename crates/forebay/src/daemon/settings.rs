@@ -180,7 +180,7 @@ pub(super) async fn settings(
         let disk = disk_of(&spec, &name)?;
         let sources = spec.sources.as_ref().context("it has no configuration")?;
         let mut asked = sources.spec_after(&spec)?;
-        placement::keep(&mut asked, &state.served_as(&spec));
+        placement::keep(&mut asked, &placement::served(&state, &spec));
         let asked = asked.disks.iter().find(|it| it.name == name).map(DiskSpec::settings);
         let asked = asked.unwrap_or_default();
         let requested = |key: &str, value: &String| {

@@ -189,7 +189,7 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     let mut pool = Pool::open(path, &SHARES)?;
     let mut session = Session::open(&mut pool, &wish, told)?;
     pool.take_cache(session.number, 2 * MIB)?;
-    pool.begin_ring(session.number, MIB, &ring_header(&pool, session.number, 256))?;
+    pool.begin_ring(session.number, MIB, &cache::ring_header(&pool, session.number, 256))?;
     pool.take_cache(session.number, 3 * MIB)?;
     pool.trim_cache(session.number, MIB)?;
     session.append(&pool, told)?;

@@ -1,0 +1,131 @@
+//! Parts of the pool for caches, and the places of their rings.
+
+use forebay_core::cache_index::header::RingHeader;
+
+use super::super::file::medium::{self, Fate};
+use super::*;
+
+/// The header of a ring for `slots` blocks of 8 KiB of a disk.
+pub(super) fn ring_header(pool: &Pool, number: DiskNumber, slots: u32) -> RingHeader {
+    RingHeader {
+        disk: pool.disk_uuid(number),
+        generation: Generation(1),
+        nonce: 5,
+        disk_size: 64 * MIB,
+        block_size: 8192,
+        slots,
+        pages: 200,
+    }
+}
+
+#[test]
+fn a_cache_is_where_it_was_until_its_ring_is_void_or_somebody_needs_the_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 5 * MIB, ring: 2 * MIB, log: 4 * MIB }];
+    let mut pool = open(&path, &shares).unwrap();
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    let first = pool.take_cache(number, 5 * MIB).unwrap();
+    assert_eq!(first.former, None);
+    let header = ring_header(&pool, number, 640);
+    let begin = |pool: &mut Pool| pool.begin_ring(number, 2 * MIB, &header).unwrap();
+    let ring = begin(&mut pool);
+    let reopen = |pool: Pool| {
+        drop(pool);
+        open(&path, &shares).unwrap()
+    };
+    pool = reopen(pool);
+    let again = pool.take_cache(number, 5 * MIB).unwrap();
+    assert_eq!(again, CacheArea { kept: 5 * MIB, former: ring, ..first });
+    assert!(pool.void_ring(number));
+    pool = reopen(pool);
+    assert_eq!(pool.take_cache(number, 5 * MIB).unwrap().former, None);
+    begin(&mut pool);
+    pool = reopen(pool);
+    assert!(pool.take_cache(number, 5 * MIB).unwrap().former.is_some());
+    // A disk without a cache leaves no ring behind.
+    pool.drop_cache(number).unwrap();
+    pool = reopen(pool);
+    assert_eq!(pool.take_cache(number, 4 * MIB).unwrap().former, None);
+    begin(&mut pool);
+    // Another disk needs the room.
+    pool = reopen(pool);
+    let (other, _) = serve(&mut pool, &wish("web", "file:/web"));
+    assert_eq!(pool.take_cache(other, 9 * MIB).unwrap().bytes(), 9 * MIB);
+    assert!(pool.begin_ring(other, 2 * MIB, &header).unwrap().is_some());
+    assert!(!pool.take_cache(number, 4 * MIB).is_ok_and(|area| area.former.is_some()));
+}
+
+#[test]
+fn a_cache_of_another_size_keeps_its_first_slots_wherever_the_others_come_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 12 * MIB, ring: 2 * MIB, log: 0 }; 2];
+    let mut pool = open(&path, &shares).unwrap();
+    let [db, web] = ["db", "web"].map(|name| {
+        let wish = wish(name, &format!("file:/{name}"));
+        pool.admit(&wish).unwrap()
+    });
+    let first = pool.take_cache(db, 4 * MIB).unwrap();
+    let header = ring_header(&pool, db, 512);
+    assert!(pool.begin_ring(db, MIB, &header).unwrap().is_some());
+    pool.take_cache(web, 4 * MIB).unwrap();
+    drop(pool);
+    let mut pool = open(&path, &shares).unwrap();
+    pool.take_cache(web, 4 * MIB).unwrap();
+    // The segments behind it are another disk's.
+    let grown = pool.take_cache(db, 9 * MIB).unwrap();
+    assert_eq!((grown.bytes(), grown.kept), (9 * MIB, 4 * MIB));
+    assert!(grown.slots.len() > 1 && grown.slots[0] == first.slots[0], "{grown:?}");
+    let all: Vec<Area> = grown.slots.clone();
+    drop(pool);
+    // The next run finds them in the same order, and a smaller cache the first ones.
+    let mut pool = open(&path, &shares).unwrap();
+    let again = pool.take_cache(db, 9 * MIB).unwrap();
+    assert_eq!((&again.slots, again.kept), (&all, 9 * MIB));
+    let shrunk = pool.take_cache(db, 3 * MIB).unwrap();
+    assert_eq!(shrunk.slots, [Area { len: 3 * MIB, ..first.slots[0] }]);
+    assert_eq!(shrunk.kept, 9 * MIB);
+    // What is beyond is free only when it is said to be.
+    let free = pool.free_segments().count() as u64;
+    pool.trim_cache(db, 3 * MIB).unwrap();
+    let size = pool.geometry().segment_size();
+    assert_eq!(pool.free_segments().count() as u64, free + 6 * MIB / size);
+    assert_eq!(pool.take_cache(db, 3 * MIB).unwrap().kept, 3 * MIB);
+    // Another length of the ring is another place, without what was there.
+    let larger = pool.begin_ring(db, 2 * MIB, &header).unwrap().unwrap();
+    assert_eq!((larger.len, pool.ring_header(larger).unwrap()), (2 * MIB, Some(header)));
+    assert_eq!(pool.tables.held(db, Role::Index).len() as u64, 2 * MIB / size);
+}
+
+#[test]
+fn a_ring_that_is_leased_anew_has_no_header_of_an_older_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let mut pool = open(&path, &[Share { cache: MIB, ring: MIB, log: 0 }]).unwrap();
+    let number = pool.admit(&wish("db", "file:/db")).unwrap();
+    pool.take_cache(number, MIB).unwrap();
+    let header = ring_header(&pool, number, 128);
+    let ring = pool.begin_ring(number, MIB, &header).unwrap().unwrap();
+    assert_eq!(pool.ring_header(ring).unwrap(), Some(header));
+    drop(pool);
+    let newer = RingHeader { nonce: 6, ..header };
+    for io in 1.. {
+        let mut pool = open(&path, &[Share { cache: MIB, ring: MIB, log: 0 }]).unwrap();
+        pool.drop_cache(number).unwrap();
+        medium::arm(&[(io, Fate::Dies)]);
+        let taken = pool.take_cache(number, MIB);
+        let begun = taken.and_then(|_| pool.begin_ring(number, MIB, &newer));
+        medium::disarm(&path, Some(io));
+        drop(pool);
+        let mut pool = open(&path, &[Share { cache: MIB, ring: MIB, log: 0 }]).unwrap();
+        let former = pool.take_cache(number, MIB).unwrap().former;
+        let found = former.and_then(|former| pool.ring_header(former).unwrap());
+        assert_ne!(found, Some(header), "after I/O {io}");
+        if begun.is_ok() {
+            assert_eq!(found, Some(newer));
+            assert!(io > 4, "it took {io} I/Os");
+            break;
+        }
+    }
+}
