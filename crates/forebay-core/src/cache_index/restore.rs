@@ -78,8 +78,15 @@ impl CacheIndex {
             }
             self.walk.end_restore();
             self.marking = Marking { turn: Turn::first(marks.any()), marks };
-        } else if cache.blocks_on_flash() > 0 {
-            self.unsaid = self.geometry.positions();
+        } else {
+            if marks.any() && shared.config.backend.read_only {
+                // Nobody writes, but what was written may not be durable yet.
+                self.marking.marks.mark_all();
+                self.marking.turn = Turn::first(true);
+            }
+            if cache.blocks_on_flash() > 0 {
+                self.unsaid = self.geometry.positions();
+            }
         }
         for range in logged {
             cache.invalidate(range, shared);

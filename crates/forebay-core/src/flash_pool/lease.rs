@@ -47,7 +47,7 @@ pub struct Lease {
     pub role: Role,
     /// The disk's generation when it got it.
     pub generation: Generation,
-    /// Of log segments: their order; never the same twice in a log. Of cache segments: how many the cache had before.
+    /// Of log segments: their order; never the same twice in a log. Of cache segments: above that of all that came before.
     pub ordinal: u64,
 }
 

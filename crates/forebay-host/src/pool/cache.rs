@@ -51,21 +51,23 @@ impl Pool {
     /// None is free, or the medium's.
     pub fn take_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<CacheArea> {
         let wanted = self.segments_for(bytes);
+        self.check_tables()?;
         let ring = self.tables.held(disk, Role::Index);
-        let is_void = self.tables.has_void_ring(disk) || self.has_failed;
-        if is_void || ring.is_empty() || !is_row(&ring) {
+        if self.tables.has_void_ring(disk) || ring.is_empty() || !is_row(&ring) {
             self.drop_cache(disk)?;
         }
-        let mut slots = self.tables.held(disk, Role::Cache);
-        let kept = slots.len() as u64 * self.geometry().segment_size();
-        if slots.len() < wanted {
-            let more = self.free_for_cache(wanted - slots.len());
-            self.lease_cache(disk, Role::Cache, &more, slots.len() as u64)?;
-            slots.extend(more);
+        // From here on it is not given up for another one, nor for itself.
+        self.taken[usize::from(disk.0)] = true;
+        let held = self.tables.held_under(disk, Role::Cache);
+        let kept = held.len() as u64 * self.geometry().segment_size();
+        if held.len() < wanted {
+            let more = self.free_for_cache(wanted - held.len());
+            let ordinal = held.iter().map(|(_, lease)| lease.ordinal + 1).max().unwrap_or(0);
+            self.lease_cache(disk, Role::Cache, &more, ordinal)?;
         }
+        let mut slots = self.tables.held(disk, Role::Cache);
         ensure!(!slots.is_empty(), "the flash {} has no free segment", self.file.path().display());
         slots.truncate(wanted);
-        self.taken[usize::from(disk.0)] = true;
         let former = self.tables.held(disk, Role::Index);
         let former = (!former.is_empty()).then(|| self.areas(&former, u64::MAX).remove(0));
         Ok(CacheArea { slots: self.areas(&slots, bytes), kept, former })
@@ -83,8 +85,9 @@ impl Pool {
         header: &RingHeader,
     ) -> Result<Option<Area>> {
         let wanted = self.segments_for(bytes);
+        self.check_tables()?;
         let mut ring = self.tables.held(disk, Role::Index);
-        if ring.len() != wanted || !is_row(&ring) {
+        if ring.len() != wanted || !is_row(&ring) || self.tables.has_void_ring(disk) {
             self.free_role(disk, Role::Index)?;
             ring = self.lowest_row(wanted);
             while ring.len() < wanted && self.give_up_a_cache() {
@@ -114,10 +117,10 @@ impl Pool {
         let wanted = self.segments_for(bytes);
         let held = self.tables.held_under(disk, Role::Cache);
         let beyond = held.get(wanted..).unwrap_or_default();
-        if !beyond.is_empty() {
-            self.tables.free(&self.file, beyond).context("cannot write the tables of the pool")?;
+        match beyond.is_empty() {
+            true => Ok(()),
+            false => self.free_cache(beyond),
         }
-        Ok(())
     }
 
     /// Frees the segments of a disk's cache.
@@ -132,7 +135,23 @@ impl Pool {
 
     fn free_role(&mut self, disk: DiskNumber, role: Role) -> Result<()> {
         let held: Vec<Held> = self.tables.leases.of(disk, role).collect();
-        self.tables.free(&self.file, &held).context("cannot write the tables of the pool")?;
+        self.free_cache(&held)
+    }
+
+    fn free_cache(&mut self, held: &[Held]) -> Result<()> {
+        let freed = self.tables.free(&self.file, held);
+        self.has_failed |= freed.is_err();
+        freed.context("cannot write the tables of the pool")?;
+        Ok(())
+    }
+
+    /// Refuses to go on when the tables say something else in memory than on flash.
+    fn check_tables(&self) -> Result<()> {
+        ensure!(
+            !self.has_failed,
+            "the tables of the pool on {} could not be written: start Forebay again when the flash works",
+            self.file.path().display()
+        );
         Ok(())
     }
 
@@ -196,7 +215,7 @@ impl Pool {
         best[..wanted.min(best.len())].to_vec()
     }
 
-    /// `ordinal`: how many the cache has already.
+    /// `ordinal`: above those of all that the cache has.
     fn lease_cache(
         &mut self,
         disk: DiskNumber,

@@ -99,6 +99,40 @@ fn a_cache_of_another_size_keeps_its_first_slots_wherever_the_others_come_from()
 }
 
 #[test]
+fn a_cache_that_grows_takes_room_from_caches_that_nobody_has_and_not_from_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 8 * MIB, ring: MIB, log: 4 * MIB }; 2];
+    let mut pool = open(&path, &shares).unwrap();
+    let [db, web] = ["db", "web"].map(|name| {
+        let wish = wish(name, &format!("file:/{name}"));
+        pool.admit(&wish).unwrap()
+    });
+    pool.take_cache(db, 4 * MIB).unwrap();
+    let header = ring_header(&pool, db, 512);
+    pool.begin_ring(db, MIB, &header).unwrap().unwrap();
+    let free = pool.free_segments().count() as u64;
+    // The other disk has all the rest, but one.
+    pool.take_cache(web, (free - 2) * MIB).unwrap();
+    let of_web = ring_header(&pool, web, 512);
+    pool.begin_ring(web, MIB, &of_web).unwrap().unwrap();
+    drop(pool);
+    let mut pool = open(&path, &shares).unwrap();
+    let grown = pool.take_cache(db, 9 * MIB).unwrap();
+    assert_eq!((grown.bytes(), grown.kept), (9 * MIB, 4 * MIB));
+    assert!(grown.former.is_some());
+    let held = pool.tables.held(db, Role::Cache);
+    let distinct: std::collections::BTreeSet<_> = held.iter().collect();
+    assert_eq!((held.len(), distinct.len()), (9, 9));
+    assert!(pool.tables.held(web, Role::Cache).is_empty() && !pool.taken[usize::from(web.0)]);
+    // When nobody has anything to give, it has less than it asked for.
+    let most = pool.take_cache(db, 1000 * MIB).unwrap();
+    assert_eq!(pool.free_segments().count(), 0);
+    assert_eq!(most.bytes(), pool.tables.held(db, Role::Cache).len() as u64 * MIB);
+    assert_eq!(most.slots[0].offset, grown.slots[0].offset);
+}
+
+#[test]
 fn a_ring_that_is_leased_anew_has_no_header_of_an_older_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flash");

@@ -35,6 +35,18 @@ impl Opening<'_> {
             return Ok(Cache::default());
         }
         let area = session.disk.pool.lock().take_cache(number, wanted)?;
+        let segment = session.begun.geometry().segment_size();
+        if area.bytes().min(segment) < self.spec.block_size {
+            // A block lies in one segment.
+            session.disk.pool.lock().drop_cache(number)?;
+            self.config.flash_bytes = 0;
+            let text = format!(
+                "there is no cache on flash: its segments of {} have no room for a block",
+                rounded(segment)
+            );
+            self.notes.push((Severity::Warning, text));
+            return Ok(Cache::default());
+        }
         if area.bytes() < wanted {
             let text = format!(
                 "the cache on flash has {} instead of {}: the rest is taken by logs that are not destaged",
