@@ -105,6 +105,15 @@ impl DiskPlace {
             && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
         let last = if can_look { fence.last_look() } else { None };
         let looked = last.is_some();
+        if end == EndOfSession::Detached {
+            // First an end in order: who dies before the record and the sidecar are gone leaves a disk that may go on in
+            // this pool or in another one.
+            let clean = EndOfSession::Clean;
+            if let Some((pool, number)) = &self.pool {
+                pool.close(*number, Close { end: clean, is_quiet, last: None, log_end })?;
+            }
+            let _ = fence.leave(clean, is_quiet, false);
+        }
         if let Some((pool, number)) = &self.pool {
             pool.close(*number, Close { end, is_quiet, last, log_end })?;
         }
