@@ -5,7 +5,7 @@ use forebay_sim::{Coverage, Planted, short};
 
 /// Runs that are swept: as many on a slow machine as on a fast one. Among the first are writers
 /// that never flush, durable ones whose groups go two at a time, and many segments.
-const RUNS: u64 = 20;
+const RUNS: u64 = 48;
 
 #[test]
 fn a_crash_at_every_point_of_short_runs_loses_nothing() {
