@@ -162,7 +162,8 @@ impl World<'_> {
         self.resize_flash();
         let config = &self.setup.config;
         let goes_on = self.ring.fits(config).is_some();
-        let found = self.ring.fits(config).or_else(|| self.ring.fits_otherwise(config));
+        let otherwise = self.setup.flash_max.and_then(|_| self.ring.fits_otherwise(config));
+        let found = self.ring.fits(config).or(otherwise);
         if let Some(header) = found {
             self.begin(if goes_on { header.nonce } else { self.ring.nonce + 1 }, log);
             let mut reader = Reader { device: &self.ring.device, first: 0 };
