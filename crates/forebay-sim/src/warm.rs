@@ -162,8 +162,7 @@ impl World<'_> {
         self.resize_flash();
         let config = &self.setup.config;
         let goes_on = self.ring.fits(config).is_some();
-        let otherwise = self.setup.flash_max.and_then(|_| self.ring.fits_otherwise(config));
-        let found = self.ring.fits(config).or(otherwise);
+        let found = self.ring.fits(config).or_else(|| self.ring.fits_otherwise(config));
         if let Some(header) = found {
             self.begin(if goes_on { header.nonce } else { self.ring.nonce + 1 }, log);
             let mut reader = Reader { device: &self.ring.device, first: 0 };
@@ -224,14 +223,14 @@ impl World<'_> {
         if self.flash.bytes().len() as u64 == flash_size {
             return;
         }
-        if self.setup.flash_max.is_some() && !self.flash.bytes().is_empty() {
-            self.flash.resize(flash_size);
-            self.trusted.split_off(&flash_size);
-        } else {
+        if self.flash.bytes().is_empty() {
             let fate = self.flash.fate;
             self.flash = flash(&self.setup, &self.engine, self.chance.fork());
             self.flash.fate = fate;
-            self.trusted.clear();
+        } else {
+            // What is there stays, as on any device: nobody may believe it unless a ring says so.
+            self.flash.resize(flash_size);
+            self.trusted.split_off(&flash_size);
         }
     }
 

@@ -4,7 +4,7 @@ use forebay_sim::actions::{self, Action};
 use forebay_sim::{Coverage, Planted};
 
 /// Runs of each action: as many on a slow machine as on a fast one.
-const RUNS: u64 = 12;
+const RUNS: u64 = 16;
 
 #[test]
 fn every_action_ends_and_loses_nothing_whichever_of_its_ios_fails() {

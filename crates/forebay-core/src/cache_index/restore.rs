@@ -118,9 +118,11 @@ impl Claims for Restoring<'_> {
     fn on_grid(&mut self, offset: u64) -> bool {
         let (size, block) = (self.config.backend.size, self.config.block_size);
         let logical = u64::from(self.config.backend.logical_block);
-        let fits = match self.config.grid_offset {
-            GridOffset::Fixed(fixed) => fixed == offset,
-            GridOffset::Auto => offset < block && offset.is_multiple_of(logical),
+        // Pages of a log lie on the grid: it does not move, whoever chose it.
+        let moves = self.config.grid_offset == GridOffset::Auto && self.config.write_log.is_none();
+        let fits = match moves {
+            true => offset < block && offset.is_multiple_of(logical),
+            false => offset == self.grid.offset(),
         };
         if fits {
             *self.grid = Grid::new(size, block, offset);

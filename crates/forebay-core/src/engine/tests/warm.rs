@@ -142,6 +142,18 @@ fn a_cache_on_another_grid_is_cold_and_not_damaged() {
 }
 
 #[test]
+fn a_cache_does_not_move_the_grid_that_a_log_lies_on() {
+    let config = Config { block_size: 8192, ..with_ring(16) };
+    let mut rig = Rig::new(Config { grid_offset: GridOffset::Fixed(512), ..config });
+    rig.fill(0..8);
+    rig.settle_ring();
+    let without_log = Config { grid_offset: GridOffset::Auto, ..config };
+    assert_eq!(rig.restarted_as(without_log, &[]).expect("warm").1.kept, 4);
+    let with_log = Config { write_log: with_log().write_log, ..without_log };
+    assert_eq!(rig.restarted_as(with_log, &[]).err(), Some(Cold::OtherGrid(512)));
+}
+
+#[test]
 fn what_was_not_recorded_is_not_found() {
     let mut rig = Rig::new(with_ring(16));
     rig.fill(0..8);
