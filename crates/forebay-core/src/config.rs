@@ -338,6 +338,9 @@ pub struct Config {
     pub ram_room: u64,
     /// Bytes of flash for cached data; 0: no flash tier.
     pub flash_bytes: u64,
+    /// Bytes of flash that the cache index has places for, so that there can be more slots while the disk is at work; less than
+    /// `flash_bytes`: as many.
+    pub flash_room: u64,
     /// Smallest unit of flash I/O, a power of two from 512 to 4096.
     pub flash_logical_block: u32,
     /// Eviction policy of both tiers.
@@ -383,6 +386,7 @@ impl Config {
             ram_bytes: 0,
             ram_room: 0,
             flash_bytes: 0,
+            flash_room: 0,
             flash_logical_block: PAGE as u32,
             policy: PolicyKind::Auto,
             flash_admission: FlashAdmission::Always,

@@ -249,6 +249,12 @@ impl Index {
         self.free_len += 1;
     }
 
+    /// True for a taken slot without a block.
+    pub fn is_taken(&self, slot: SlotId) -> bool {
+        let entry = &self.entries[slot.0 as usize];
+        entry.key == NONE && entry.next == TAKEN
+    }
+
     /// Sets a taken slot without a block aside for ever.
     pub fn quarantine(&mut self, slot: SlotId) {
         self.vacant(slot).next = QUARANTINED;

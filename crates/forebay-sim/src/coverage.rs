@@ -75,6 +75,8 @@ coverage! {
     policies_changed: "Of these, those of the policy.",
     resizes: "Changes of the size of the RAM cache.",
     shrunk: "Those to a smaller one that came to their end.",
+    flash_resizes: "Changes of the size of the flash cache at work.",
+    flash_shrunk: "Those to a smaller one that came to their end.",
     modes_changed: "Changes of the mode that came to their end.",
     caches_dropped: "Caches dropped with something in them.",
     drops_in_parts: "Ranges dropped from the cache a part at a time.",
@@ -118,6 +120,7 @@ impl Coverage {
             Event::UnflushedWritesAtRisk { .. } => self.at_risk += 1,
             Event::ModeChanged { .. } => self.modes_changed += 1,
             Event::RamShrunk { .. } => self.shrunk += 1,
+            Event::FlashShrunk { .. } => self.flash_shrunk += 1,
             Event::LogFailed { .. } => self.log_failed += 1,
             Event::DestageFailed { .. } | Event::PrimaryFails { is_destaging: true, .. } => {
                 self.destage_errors += 1

@@ -165,9 +165,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes it longer, with zeroes, or shorter. Nothing of it may be volatile.
+    /// Makes it longer, with zeroes, or shorter.
     pub fn resize(&mut self, size: u64) {
-        assert!(self.volatile.is_empty(), "not all is durable");
+        self.volatile.retain(|sector, _| sector * SECTOR < size);
         self.bytes.resize(size as usize, 0);
         if !self.durable.is_empty() {
             self.durable.resize(size as usize, 0);

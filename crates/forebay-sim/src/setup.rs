@@ -43,6 +43,8 @@ pub struct Setup {
     pub mode_changes: u32,
     /// How often an administrator changes other settings.
     pub tunings: u32,
+    /// How often the flash cache gets another size at work.
+    pub flash_changes: u32,
     /// After so many leases in the life of a process the pool cannot note any more.
     pub leases_max: Option<u32>,
     /// That flash does not die but returns wrong bytes.
@@ -123,7 +125,7 @@ pub const JOURNALED: u64 = 1 << 47;
 /// Seeds from here on are of disks whose settings change while they are at work.
 pub const TUNED: u64 = 1 << 48;
 
-/// Seeds from here on are of disks that restart over and over, with more or less flash than before.
+/// Seeds from here on are of disks that restart over and over, and get more or less flash when they do, or at work.
 pub const RESIZED: u64 = 1 << 49;
 
 /// The setup of a seed, and the generator that the run goes on with.
@@ -132,7 +134,10 @@ pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut setup = setup(&mut rng);
     if seed >= RESIZED {
         restart_often(&mut rng, &mut setup);
-        setup.flash_max = Some(setup.config.flash_bytes);
+        match rng.chance(500) {
+            true => setup.flash_max = Some(setup.config.flash_bytes),
+            false => crate::tuning::share_flash(&mut rng, &mut setup),
+        }
     } else if seed >= TUNED {
         crate::tuning::tune_often(&mut rng, &mut setup);
     } else if seed >= JOURNALED {
@@ -348,6 +353,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         mode_changes,
         tunings: 0,
         flash_max: None,
+        flash_changes: 0,
         longer_by: 0,
         log_dies: false,
         log_rots: false,
@@ -403,7 +409,7 @@ pub(crate) fn cache(rng: &mut Rng, config: &mut Config) {
         false => 1 + rng.skewed(slots_max.min(64)),
     };
     config.ram_bytes = slots(rng, 250) * config.block_size;
-    config.flash_bytes = slots(rng, 300) * config.block_size;
+    (config.flash_bytes, config.flash_room) = (slots(rng, 300) * config.block_size, 0);
     config.flash_logical_block = rng.pick(&[512, 4096]);
     config.policy =
         rng.pick(&[PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::S3Fifo, PolicyKind::Auto]);

@@ -297,6 +297,7 @@ fn event_step(event: &Event, figures: &mut Vec<u64>) -> &'static str {
         Event::LogHasRoom => ("event-log-has-room", vec![]),
         Event::ModeChanged { mode } => ("event-mode", vec![mode_of(mode)]),
         Event::RamShrunk { end } => ("event-ram-shrunk", vec![end]),
+        Event::FlashShrunk { end } => ("event-flash-shrunk", vec![end]),
         Event::FormerWritesAtRisk => ("event-former-at-risk", vec![]),
         Event::UnflushedWritesAtRisk { bytes } => ("event-unflushed-at-risk", vec![bytes]),
     };

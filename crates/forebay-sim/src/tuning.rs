@@ -1,4 +1,4 @@
-//! An administrator changes settings of a disk at work, or the size of its RAM cache.
+//! An administrator changes settings of a disk at work, or the size of its cache in RAM or on flash.
 
 use forebay_core::config::{FlashAdmission, Limits, OnTimeout, SequentialBypass, Tuning};
 use forebay_core::geometry::PAGE;
@@ -23,6 +23,16 @@ pub(crate) fn tune_often(rng: &mut Rng, setup: &mut Setup) {
     config.ram_room = config.ram_bytes + rng.below(64) * config.block_size;
     // The policy changes at ticks: let much happen between two of them.
     setup.late_max = Nanos::from_millis(rng.pick(&[3, 30, 300]));
+}
+
+/// A flash cache whose size changes at work, on flash that never returns wrong bytes.
+pub(crate) fn share_flash(rng: &mut Rng, setup: &mut Setup) {
+    let config = &mut setup.config;
+    let (block, room) = (config.block_size, config.flash_bytes);
+    config.flash_room = room;
+    config.flash_bytes = rng.between(1, room / block) * block;
+    setup.flash.dropped = 0;
+    setup.flash_changes = rng.between(2, 60) as u32;
 }
 
 /// Other settings than `now`, as far as chance will have it. `quiet`: no request may fail.
@@ -74,6 +84,46 @@ impl World<'_> {
                 .expect("a disk can have these settings");
             assert_eq!(self.engine.config().tuning(), tuning);
             self.engine.check_invariants();
+        }
+    }
+}
+
+/// Another size of the flash cache.
+impl World<'_> {
+    pub(crate) fn on_resize_flash(&mut self) {
+        let before = *self.engine.config();
+        let (block, room) = (before.block_size, before.flash_room.max(before.flash_bytes));
+        if room == 0 {
+            assert!(self.engine.check_flash(block).is_err(), "there is no tier");
+            return;
+        }
+        assert!(self.engine.check_flash(room + block).is_err(), "there is no room");
+        let bytes = match self.rng.below(4) {
+            0 => block,
+            1 => room,
+            _ => self.rng.between(1, room / block) * block,
+        };
+        if self.engine.check_flash(bytes).is_err() {
+            return;
+        }
+        self.log.line(self.now, || format!("flash {} to {bytes} of {room}", before.flash_bytes));
+        self.coverage.flash_resizes += 1;
+        if bytes > before.flash_bytes {
+            // What another disk had there.
+            self.flash.resize(self.engine.flash_size());
+            self.flash.resize(bytes);
+        }
+        self.engine.resize_flash(self.now, bytes, &mut self.actions).expect("it can be had");
+        self.engine.check_invariants();
+        let config = &mut self.setup.config;
+        (config.flash_bytes, config.flash_room) = (bytes, room);
+    }
+
+    /// The end of flash is given up: another disk may have it from now on, or it stays for a while.
+    pub(crate) fn on_flash_shrunk(&mut self, end: u64) {
+        if self.rng.chance(700) {
+            self.flash.resize(end);
+            self.trusted.split_off(&end);
         }
     }
 }

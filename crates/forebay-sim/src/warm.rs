@@ -107,7 +107,7 @@ fn header(config: &Config, nonce: u64, generation: Generation) -> Option<RingHea
         nonce,
         disk_size: ring.disk_size,
         block_size: config.block_size as u32,
-        slots: (config.flash_bytes / config.block_size) as u32,
+        slots: (config.flash_bytes.max(config.flash_room) / config.block_size) as u32,
         pages: ring.pages,
     })
 }
@@ -125,7 +125,8 @@ pub(crate) fn ring(rng: &mut Rng, config: &mut Config) {
         return;
     }
     let size = config.backend.size;
-    let pages = ring_pages(config.flash_bytes, config.block_size, size);
+    let room = config.flash_bytes.max(config.flash_room);
+    let pages = ring_pages(room, config.block_size, size);
     let mut ring = RingConfig::new(DISK, Generation(0), 0, pages, size);
     ring.record_delay = Nanos::from_micros(rng.pick(&[50, 500, 5_000, 100_000]));
     ring.mark_delay = Nanos::from_micros(rng.pick(&[100, 2_000, 20_000, 500_000]));
@@ -234,8 +235,11 @@ impl World<'_> {
         }
     }
 
-    /// Perhaps the administrator has given the cache another size since.
+    /// The cache has the flash that it had, or perhaps the administrator has given it another size since.
     fn resize_flash(&mut self) {
+        if self.setup.config.flash_room > 0 && !self.flash.bytes().is_empty() {
+            self.setup.config.flash_bytes = self.flash.bytes().len() as u64;
+        }
         let Some(max) = self.setup.flash_max else { return };
         let config = &mut self.setup.config;
         // The first start finds it as it was configured.

@@ -75,6 +75,8 @@ pub(crate) enum Event {
     Tune,
     /// An administrator wants another size of the RAM cache.
     Resize,
+    /// The flash cache is to have another size.
+    ResizeFlash,
     /// Memory is there up to this place, of what was wanted after so many resizes.
     Memory(u64, u64),
     /// An administrator drops the cache.
@@ -230,6 +232,10 @@ impl<'a> World<'a> {
             let at = Nanos(self.rng.below(span.max(1)));
             self.queue.plan(at, Event::Resize);
         }
+        for _ in 0..self.setup.flash_changes {
+            let at = Nanos(self.rng.below(span.max(1)));
+            self.queue.plan(at, Event::ResizeFlash);
+        }
         // With chance of its own: seeds of before do what they did, but for this.
         let mut chance = Rng::new(!self.setup.seed);
         if chance.chance(200) {
@@ -342,6 +348,7 @@ impl<'a> World<'a> {
             Event::Mode => self.on_mode(),
             Event::Tune => self.on_tune(),
             Event::Resize => self.on_resize(),
+            Event::ResizeFlash => self.on_resize_flash(),
             Event::Memory(resizes, end) => self.on_memory(resizes, end),
             Event::DropCache => self.on_drop_cache(),
             Event::PowerLoss => self.tear_ring(),

@@ -69,6 +69,8 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "shrunk",
         "requests_limited",
         "resized_warm",
+        "flash_resizes",
+        "flash_shrunk",
     ];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
@@ -147,6 +149,7 @@ fn settings_that_change_at_work_break_no_rule_and_drop_nothing() {
 fn flash_of_another_size_is_warm_and_says_nothing_old() {
     let coverage = pass_all((RESIZED..).take(300));
     assert!(coverage.resized_warm > 100 && coverage.blocks_kept > 5000, "{coverage:?}");
+    assert!(coverage.flash_resizes > 1000 && coverage.flash_shrunk > 300, "{coverage:?}");
 }
 
 #[test]

@@ -62,6 +62,12 @@ pub enum Event {
         /// Bytes from the start of the disk's memory.
         end: u64,
     },
+    /// The flash cache has as few slots as it is to have: flash from `end` on is not used any more, and after a restart
+    /// nothing is believed of it. Actions before this one were the last that did.
+    FlashShrunk {
+        /// Bytes from the start of the cache on flash.
+        end: u64,
+    },
     /// The guest's requests do not fit the grid, too late to move it.
     GridAdvice {
         /// The byte offset that would fit.

@@ -3,7 +3,7 @@
 //! ```text
 //!   asked ─► some blocks go over to the other policy at each tick ─► all have ─► was another one asked for meanwhile?
 //! ```
-//! RAM that becomes smaller takes several ticks, too (`resize.rs`).
+//! A tier that becomes smaller takes several ticks, too (`resize.rs`, `flash/resize.rs`).
 //!
 //! The policy takes many ticks where there are many blocks, as a sweep does (`stale.rs`). All else changes at once.
 //!
@@ -17,7 +17,7 @@ use crate::cx::{Cx, Shared};
 use crate::ids::Nanos;
 use crate::policy::PolicyKind;
 
-/// Between two ticks that empty RAM slots, so that requests have half of the time at least.
+/// Between two ticks that empty slots, so that requests have half of the time at least.
 const SHRINK_PAUSE: Nanos = Nanos::from_micros(100);
 /// The same, while flash is busy with what has left RAM.
 const LONG_PAUSE: Nanos = Nanos::from_micros(1_000);
@@ -79,6 +79,7 @@ impl Cache {
         if self.is_shrinking() {
             self.vacate_some(undestaged, cx);
         }
+        self.vacate_flash(cx);
         self.plan_changes(cx);
     }
 
@@ -97,6 +98,8 @@ impl Cache {
             shared.now.plus(PAUSE)
         } else if self.is_shrinking() {
             shared.now.plus(if self.is_flash_busy() { LONG_PAUSE } else { SHRINK_PAUSE })
+        } else if self.is_flash_vacating() {
+            shared.now.plus(SHRINK_PAUSE)
         } else {
             Nanos::NEVER
         };

@@ -402,6 +402,11 @@ impl Directory {
         self.policy.forget();
     }
 
+    /// True for a taken slot without a block.
+    pub fn is_taken(&self, slot: SlotId) -> bool {
+        self.index.is_taken(slot)
+    }
+
     /// Number of taken slots without a block. Slow.
     pub fn taken(&self) -> u32 {
         self.index.taken()

@@ -67,7 +67,7 @@ impl Cache {
     /// What was recorded of slots that lost their block is durable: they are free.
     pub(crate) fn on_recorded(&mut self) {
         if let Some(flash) = &mut self.flash {
-            flash.tier.dir.free_recorded();
+            flash.tier.free_recorded();
         }
     }
 

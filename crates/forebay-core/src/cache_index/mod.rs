@@ -253,6 +253,11 @@ impl CacheIndex {
         self.state == State::Off
     }
 
+    /// True while it is written, and goes on to be.
+    pub(crate) fn is_written(&self) -> bool {
+        self.state == State::Active && self.closing == Closing::No
+    }
+
     /// True when nothing of it is to be waited for.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
@@ -277,6 +282,11 @@ impl CacheIndex {
                 self.progress.durable >= changes
             }
         }
+    }
+
+    /// The same, and false when it is written no more: something may be believed of it still.
+    pub(crate) fn says(&mut self, changes: u64) -> bool {
+        self.state == State::Active && self.is_recorded(changes)
     }
 
     /// When time alone asks something of it.

@@ -53,9 +53,9 @@ impl CacheIndex {
         };
         let ask = RecoverRing { header, geometry, pending: self.config.generation };
         cache.begin_restore();
-        let slots = self.geometry.slots;
+        let slots = cache.flash_slots().unwrap_or(0);
         let Shared { config, grid, .. } = shared;
-        let mut claims = Restoring { config, grid, cache, end: 0, found: 0, slots };
+        let mut claims = Restoring { config, grid, cache, end: 0, found: 0, slots, goes_on };
         let found = ask.recover(reader, &mut claims)?;
         let blocks_found = claims.found;
         cache.end_restore();
@@ -112,6 +112,8 @@ struct Restoring<'a> {
     found: u64,
     /// Slots that there are now.
     slots: u32,
+    /// So it says nothing of others: before they went it said that they are empty.
+    goes_on: bool,
 }
 
 impl Claims for Restoring<'_> {
@@ -144,7 +146,7 @@ impl Claims for Restoring<'_> {
         self.found += 1;
         if claim.slot.0 >= self.slots {
             // An older claim of the block may count instead: what it says is gone by R6 and R7, or right.
-            return true;
+            return !self.goes_on;
         }
         let what = (claim.block, claim.valid, claim.referenced);
         self.cache.restore(claim.slot, what, claim.checksums());

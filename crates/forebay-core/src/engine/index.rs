@@ -61,6 +61,7 @@ impl Parts {
         if let Some(index) = &mut self.cache_index {
             index.on_io(status, &mut self.cache, cx);
         }
+        self.shrink_flash(cx);
     }
 
     /// What is on flash is wrong, or will be: the index must not be believed.
@@ -106,6 +107,15 @@ impl Parts {
     /// otherwise.
     pub(super) fn is_recorded(&mut self, changes: u64) -> bool {
         self.cache_index.as_mut().is_none_or(|index| index.is_recorded(changes))
+    }
+
+    /// Forgets slots of flash that are to go, when they are empty and a restart finds nothing in them. An index that is
+    /// written no more does not say so: then they stay until the disk is opened again.
+    pub(super) fn shrink_flash(&mut self, cx: &mut Cx<'_>) {
+        let Some(changes) = self.cache.flash_vacated() else { return };
+        if self.cache_index.as_mut().is_none_or(|index| index.says(changes)) {
+            self.cache.end_flash_shrinking(cx);
+        }
     }
 
     /// When time alone asks something of the index.

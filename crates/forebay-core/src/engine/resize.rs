@@ -1,4 +1,5 @@
-//! Another size of the RAM cache, while the disk is at work. What is warm stays (`cache/resize.rs`).
+//! Another size of the RAM cache, or of the one on flash, while the disk is at work. What is warm stays (`cache/resize.rs`,
+//! `cache/flash/resize.rs`).
 
 use super::{ConfigError, Engine, Parts, setup};
 use crate::action::Actions;
@@ -61,7 +62,68 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Whether [`Engine::resize_flash`] can be had.
+    ///
+    /// # Errors
+    /// There is no room for so much ([`Config::flash_room`]), or it needs more metadata than there may be, or a tier would
+    /// come into being, or vanish. Flash has failed, or is becoming smaller, or a restart might believe what is not so.
+    pub fn check_flash(&self, bytes: u64) -> Result<(), ConfigError> {
+        check_flash(&self.shared.config, bytes)?;
+        self.parts.check_flash()
+    }
+
+    /// Goes on with a flash cache of `bytes`. More flash is used at once: the caller has it already. Of less flash the end
+    /// is given up, with the blocks in it; [`Event::FlashShrunk`](crate::action::Event::FlashShrunk) says when.
+    ///
+    /// # Errors
+    /// As of [`Engine::check_flash`]. Nothing has changed.
+    pub fn resize_flash(
+        &mut self,
+        now: Nanos,
+        bytes: u64,
+        actions: &mut Actions,
+    ) -> Result<(), ConfigError> {
+        if bytes == self.shared.config.flash_bytes {
+            return Ok(());
+        }
+        self.check_flash(bytes)?;
+        let (parts, mut cx) = self.at(now, actions);
+        parts.resize_flash(bytes, &mut cx);
+        Ok(())
+    }
+
+    /// True while the flash cache becomes smaller.
+    pub fn is_flash_shrinking(&self) -> bool {
+        self.parts.cache.is_flash_shrinking()
+    }
+}
+
 impl Parts {
+    fn check_flash(&self) -> Result<(), ConfigError> {
+        let fail = |text: &str| Err(ConfigError(text.to_owned()));
+        if !self.cache.is_flash_working() {
+            return fail("the flash cache has failed: restart the disk when the flash is well again");
+        }
+        if self.cache.is_flash_shrinking() {
+            return fail("the flash cache is becoming smaller already: try again when it has");
+        }
+        if self.cache_index.as_ref().is_some_and(|index| !index.is_written()) {
+            return fail("the index of the flash cache is not written any more: restart the disk");
+        }
+        Ok(())
+    }
+
+    fn resize_flash(&mut self, bytes: u64, cx: &mut Cx<'_>) {
+        // The places of the cache index were made with this room.
+        let config = &mut cx.shared.config;
+        config.flash_room = config.flash_room.max(config.flash_bytes);
+        config.flash_bytes = bytes;
+        let shared: &Shared = cx.shared;
+        self.cache.resize_flash(shared);
+        self.run(cx);
+    }
+
     fn resize_ram(&mut self, bytes: u64, cx: &mut Cx<'_>) -> Option<ByteRange> {
         // The layout of the memory was made with this room.
         let config = &mut cx.shared.config;
@@ -76,23 +138,41 @@ impl Parts {
 
 /// Whether a disk of this configuration can go on with `bytes` of RAM.
 fn check(config: &Config, bytes: u64) -> Result<(), ConfigError> {
+    let Config { ram_bytes, ram_room, .. } = *config;
+    check_tier("RAM", config, (ram_bytes, ram_room), bytes)?;
+    setup::check_metadata(&Config { ram_bytes: bytes, ..*config })
+}
+
+/// Whether a disk of this configuration can go on with `bytes` of flash.
+fn check_flash(config: &Config, bytes: u64) -> Result<(), ConfigError> {
+    let Config { flash_bytes, flash_room, .. } = *config;
+    check_tier("flash", config, (flash_bytes, flash_room), bytes)?;
+    setup::check_metadata(&Config { flash_bytes: bytes, ..*config })
+}
+
+/// Whether a tier of `has` bytes, with room for `room`, can go on with `bytes`.
+fn check_tier(
+    tier: &str,
+    config: &Config,
+    (has, room): (u64, u64),
+    bytes: u64,
+) -> Result<(), ConfigError> {
     let fail = |text: String| Err(ConfigError(text));
-    let Config { block_size, ram_bytes, ram_room, .. } = *config;
-    let room = ram_room.max(ram_bytes);
-    if ram_bytes < block_size && bytes >= block_size {
-        return fail(
-            "the disk has no RAM cache, and gets one only when it is restarted".to_owned(),
-        );
+    let (block_size, room) = (config.block_size, room.max(has));
+    if has < block_size && bytes >= block_size {
+        return fail(format!(
+            "the disk has no {tier} cache, and gets one only when it is restarted"
+        ));
     }
     if bytes < block_size {
         return fail(format!(
-            "a RAM cache of {bytes} bytes holds no block of {block_size} bytes: give it more, or restart the disk \
+            "a {tier} cache of {bytes} bytes holds no block of {block_size} bytes: give it more, or restart the disk \
              without one"
         ));
     }
     if bytes / block_size > room / block_size || bytes / block_size > u64::from(SLOTS_MAX) {
         return fail(format!(
-            "a RAM cache of {bytes} bytes has no room: the disk was started with room for {room}, restart it for more"
+            "a {tier} cache of {bytes} bytes has no room: the disk was started with room for {room}, restart it for more"
         ));
     }
     if matches!(config.policy, PolicyKind::Custom(_)) {
@@ -101,5 +181,5 @@ fn check(config: &Config, bytes: u64) -> Result<(), ConfigError> {
             config.policy
         ));
     }
-    setup::check_metadata(&Config { ram_bytes: bytes, ..*config })
+    Ok(())
 }

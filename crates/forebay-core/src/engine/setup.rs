@@ -53,7 +53,8 @@ impl Engine {
         let write_back = config.write_log.map(|log| WriteBack::new(log, &config, runs, pages));
         let cache = Cache::new(&config, &grid, base, ios_max);
         let cache_index = match (cache.flash_slots(), config.ring) {
-            (Some(slots), Some(ring)) => {
+            (Some(_), Some(ring)) => {
+                let slots = (config.flash_bytes.max(config.flash_room) / config.block_size) as u32;
                 Some(CacheIndex::new(ring, &config, slots, &grid, ram_end))
             }
             (None, _) | (_, None) => None,

@@ -3,21 +3,21 @@
 //! A bucket's place among all buckets follows from the hash, and is the same share of the way in a larger table. So both
 //! tables are gone through from their start to their end, and the CPU waits for little.
 
-use super::{Density, Entry, Index, Line, NONE, TAKEN, WAYS};
+use super::{Density, Entry, Index, Line, NONE, QUARANTINED, TAKEN, WAYS};
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
 
 impl Index {
     /// Goes on with `slots` slots. Those that are new are taken.
     ///
-    /// Panics unless those that go are taken, and hold no block.
+    /// Panics unless those that go are taken or quarantined, and hold no block.
     pub fn resize(&mut self, slots: u32) {
         assert!(slots > 0 && slots <= SLOTS_MAX);
-        let is_unused = |entry: &Entry| entry.key == NONE && entry.next == TAKEN;
-        assert!(
-            self.entries.iter().skip(slots as usize).all(is_unused),
-            "a slot that goes is used"
-        );
+        for entry in self.entries.iter().skip(slots as usize) {
+            let is_bad = entry.next == QUARANTINED;
+            assert!(entry.key == NONE && (is_bad || entry.next == TAKEN), "a slot that goes is used");
+            self.quarantined -= u32::from(is_bad);
+        }
         let mut entries = std::mem::take(&mut self.entries).into_vec();
         entries.resize(slots as usize, Entry { key: NONE, next: TAKEN });
         self.entries = entries.into();

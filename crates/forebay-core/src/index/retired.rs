@@ -1,6 +1,6 @@
 //! Slots that lost their block, and are free when that is recorded.
 
-use super::{Chain, Index, NONE};
+use super::{Chain, Index, NONE, TAKEN};
 use crate::ids::SlotId;
 
 impl Index {
@@ -59,6 +59,23 @@ impl Index {
             self.free = chain.first;
             self.free_len += chain.len;
         }
+    }
+
+    /// Of the recorded slots those from `first` on stay taken.
+    pub fn take_recorded_from(&mut self, first: SlotId) {
+        let before = std::mem::replace(&mut self.recorded, Chain::EMPTY);
+        let mut rest = Chain::EMPTY;
+        let mut next = before.first;
+        for _ in 0..before.len {
+            let slot = SlotId(next);
+            let entry = &mut self.entries[slot.0 as usize];
+            next = std::mem::replace(&mut entry.next, TAKEN);
+            if slot < first {
+                entry.next = NONE;
+                self.append(&mut rest, slot);
+            }
+        }
+        self.recorded = rest;
     }
 
     fn append(&mut self, chain: &mut Chain, slot: SlotId) {

@@ -9,7 +9,7 @@ use crate::ids::SlotId;
 impl Directory {
     /// Goes on with `slots` slots. Those that are new are taken, and are to be released.
     ///
-    /// Panics unless those that go are taken, and hold no block.
+    /// Panics unless those that go are taken or quarantined, and hold no block.
     pub fn resize(&mut self, slots: u32) {
         self.tell_hits();
         self.index.resize(slots);
@@ -25,6 +25,11 @@ impl Directory {
     /// Takes the free slots from `first` on.
     pub fn take_free_from(&mut self, first: SlotId) {
         self.index.take_free_from(first);
+    }
+
+    /// Of the recorded slots those from `first` on stay taken.
+    pub fn take_recorded_from(&mut self, first: SlotId) {
+        self.index.take_recorded_from(first);
     }
 }
 

@@ -84,6 +84,12 @@ impl Changes {
         self.list.front().copied()
     }
 
+    /// Slots from `end` on are no more.
+    pub(super) fn forget_from(&mut self, end: SlotId) {
+        self.list.retain(|slot| *slot < end);
+        self.recent.iter_mut().filter(|slot| **slot >= end.0).for_each(|slot| *slot = NONE);
+    }
+
     /// True when the list should not become longer.
     pub(super) fn are_many(&self) -> bool {
         self.list.len() >= LIST_MAX / 2

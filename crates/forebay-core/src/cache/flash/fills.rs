@@ -86,6 +86,14 @@ impl FlashFills {
         }
     }
 
+    /// What is under way to slots from `end` on must not become valid.
+    pub(in crate::cache) fn cancel_from(&mut self, end: SlotId) {
+        let is_leaving = |fill: &&mut FlashFill| fill.slot.is_some_and(|slot| slot >= end);
+        for fill in self.table.iter_mut().filter(is_leaving) {
+            fill.cancelled = GranuleMask::ALL;
+        }
+    }
+
     /// Granules `mask` of `block` are old: what is on its way to flash must not become valid.
     pub(in crate::cache) fn cancel(&mut self, block: BlockIndex, mask: GranuleMask) {
         if let Some(&key) = self.of_block.get(&block) {

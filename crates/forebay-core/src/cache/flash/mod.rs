@@ -11,6 +11,7 @@ mod admission;
 mod changes;
 pub(super) mod fills;
 mod offer;
+mod resize;
 pub(super) mod tier;
 pub(super) mod unrecorded;
 

@@ -11,6 +11,8 @@
 //! Granules that lie partly outside the disk (at most two, at its ends) are not kept on flash, so
 //! that every flash I/O is a number of whole granules.
 
+mod resize;
+
 use super::changes::{Change, Changes};
 use super::unrecorded::Unrecorded;
 use crate::cache::directory::{Directory, Evicted};
@@ -43,6 +45,12 @@ pub(in crate::cache) struct FlashTier {
     changes: Option<Changes>,
     /// A quarantined slot could not be noted: the index is wrong about it.
     pub is_misrecorded: bool,
+    /// Slots from this one on are to go: no other block comes there.
+    end: u32,
+    /// Of those that are to go, the ones before this one hold no block.
+    swept: u32,
+    /// Those that are to go are empty when these changes are recorded.
+    vacated: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +81,9 @@ impl FlashTier {
             errors_in_a_row: 0,
             changes: is_recorded.then(Changes::new),
             is_misrecorded: false,
+            end: slots,
+            swept: slots,
+            vacated: None,
         }
     }
 
@@ -179,7 +190,8 @@ impl FlashTier {
 
     fn give_back(&mut self, slot: SlotId) {
         match self.changes {
-            None => self.dir.release(slot),
+            None if slot.0 < self.end => self.dir.release(slot),
+            None => {}
             Some(_) => self.dir.retire(slot),
         }
     }
@@ -231,11 +243,19 @@ impl FlashTier {
         Some(Unrecorded { dir, checksums, granules: *granules, busy, changes, stale, reserve })
     }
 
+    /// What was recorded of slots that lost their block is durable: they are free, but for those that are to go.
+    pub(in crate::cache) fn free_recorded(&mut self) {
+        if self.is_shrinking() {
+            self.dir.take_recorded_from(SlotId(self.end));
+        }
+        self.dir.free_recorded();
+    }
+
     /// What slots hold is not recorded any more.
     pub(in crate::cache) fn stop_recording(&mut self) {
         if self.changes.take().is_some() {
             self.dir.record_all_retired();
-            self.dir.free_recorded();
+            self.free_recorded();
         }
     }
 
@@ -345,7 +365,11 @@ impl FlashTier {
     pub(in crate::cache) fn check_invariants(&self) {
         self.dir.check_invariants();
         assert!(self.busy.iter().all(|b| b.ios > 0));
-        let homeless = self.busy.iter().filter(|b| self.dir.block_of(b.slot).is_none()).count();
-        assert_eq!(self.dir.taken() as usize, homeless, "a slot was lost");
+        assert!(self.end <= self.dir.slots());
+        let homeless = self.busy.iter().filter(|b| self.dir.block_of(b.slot).is_none());
+        let homeless = homeless.filter(|b| b.slot.0 < self.end).count();
+        let leaving = (self.end..self.dir.slots()).map(SlotId);
+        let withheld = leaving.filter(|slot| self.dir.is_taken(*slot)).count();
+        assert_eq!(self.dir.taken() as usize, homeless + withheld, "a slot was lost");
     }
 }

@@ -109,8 +109,11 @@ impl Unrecorded<'_> {
         self.changes.next();
     }
 
-    /// What a slot holds, if anything: of a hollow block nothing.
+    /// What a slot holds, if anything: of a hollow block nothing. There may be fewer slots than the index has places for.
     pub(crate) fn held(&self, slot: SlotId) -> Option<Held<'_>> {
+        if slot.0 >= self.dir.slots() {
+            return None;
+        }
         let valid = self.dir.valid(slot);
         let block = self.dir.block_of(slot).filter(|_| !valid.is_empty())?;
         let base = slot.0 as usize * self.granules as usize;

@@ -38,6 +38,7 @@ impl Parts {
         self.drop_more(cx);
         let Parts { cache, write_back, .. } = self;
         cache.change_more(&undestaged(write_back.as_ref()), cx);
+        self.shrink_flash(cx);
         self.release_held(cx);
         self.time_out_log(cx);
         self.time_out_void(cx);
