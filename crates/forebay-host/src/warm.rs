@@ -56,7 +56,7 @@ impl Start {
         config: &mut Config,
     ) -> Result<Option<Start>> {
         let (block, size) = (config.block_size, config.backend.size);
-        let slots = (config.flash_bytes / block) as u32;
+        let slots = (config.flash_bytes.max(config.flash_room) / block) as u32;
         if slots == 0 {
             return Ok(None);
         }
@@ -78,8 +78,7 @@ impl Start {
             let RingHeader { nonce, generation, disk_size, pages, slots, .. } = *found;
             let is_ours =
                 *found == RingHeader { nonce, generation, disk_size, pages, slots, ..header };
-            let has_room =
-                (u64::from(pages) + 1) * PAGE <= ring.len && u64::from(slots) * block <= area.kept;
+            let has_room = (u64::from(pages) + 1) * PAGE <= ring.len;
             is_ours && has_room && disk_size <= size && survey::geometry(found).is_some()
         };
         let found = found.filter(fits);
@@ -141,7 +140,8 @@ impl Start {
         }
         config.ring = Some(own);
         let bytes = (u64::from(self.header.pages) + 1) * PAGE;
-        let bytes = bytes.max(ring_bytes_max(config.flash_bytes, config.block_size));
+        let room = config.flash_bytes.max(config.flash_room);
+        let bytes = bytes.max(ring_bytes_max(room, config.block_size));
         let begins = pool::lock(pool).begin_ring(self.number, bytes, &self.header);
         let ring = begins.context("cannot begin the ring of the cache")?;
         if ring.is_none() {

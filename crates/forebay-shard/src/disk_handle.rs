@@ -16,6 +16,7 @@ use forebay_io::arena::Arena;
 use forebay_io::mailbox::{SendError, Sender};
 use tokio::sync::oneshot;
 
+use crate::disk::FlashUse;
 use crate::mailbox::{Command, Visit};
 use crate::{DiskFigures, DiskStatus, Drained, Dropped, EndedHold, Gone};
 
@@ -111,6 +112,29 @@ impl DiskHandle {
         let resized = resized.map_err(anyhow::Error::msg)?;
         let wanted = |(name, memory, place)| self.wants_memory(name, memory, place);
         Ok(Resized { wanted: resized.missing.map(wanted), metadata_bytes: resized.metadata_bytes })
+    }
+
+    /// The disk goes on with a cache of `bytes` on flash, which lies in `parts` where that is more than it has. From less, the
+    /// end leaves some time later ([`DiskHandle::flash_use`]). Bytes of metadata that its cache needs then.
+    ///
+    /// # Errors
+    /// The disk cannot have that, or is ending, or the shard has ended.
+    pub async fn resize_flash(
+        &self,
+        bytes: u64,
+        parts: Option<Vec<(u64, u64)>>,
+    ) -> anyhow::Result<u64> {
+        let resized =
+            self.ask(move |on| on.disk.resize_flash(on.now, bytes, parts.as_deref())).await?;
+        resized.map_err(anyhow::Error::msg)
+    }
+
+    /// What the disk uses of flash for cached data.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn flash_use(&self) -> anyhow::Result<FlashUse> {
+        Ok(self.ask(|on| on.disk.flash_use()).await?)
     }
 
     /// Something that the disk's clients have waited for has happened.

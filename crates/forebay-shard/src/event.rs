@@ -35,6 +35,7 @@ fn code(event: Event) -> EventCode {
         Event::LogHasRoom => EventCode::LogHasRoom,
         Event::ModeChanged { .. } => EventCode::ModeChanged,
         Event::RamShrunk { .. } => EventCode::RamShrunk,
+        Event::FlashShrunk { .. } => EventCode::FlashShrunk,
         Event::FormerWritesAtRisk => EventCode::FormerWritesAtRisk,
         Event::UnflushedWritesAtRisk { .. } => EventCode::UnflushedWritesAtRisk,
     }
@@ -174,6 +175,11 @@ fn words(event: Event) -> (Severity, String) {
         Event::RamShrunk { .. } => (
             Severity::Info,
             "the RAM cache is as small as it was to be, and the rest of its memory is free".to_owned(),
+        ),
+        Event::FlashShrunk { .. } => (
+            Severity::Info,
+            "the cache on flash is as small as it was to be, and others may have the rest of its flash"
+                .to_owned(),
         ),
         Event::FormerWritesAtRisk => (
             Severity::Error,

@@ -120,7 +120,8 @@ impl World<'_> {
     }
 
     /// The end of flash is given up: another disk may have it from now on, or it stays for a while.
-    pub(crate) fn on_flash_shrunk(&mut self, end: u64) {
+    pub(crate) fn on_flash_shrunk(&mut self) {
+        let end = self.engine.flash_size();
         if self.rng.chance(700) {
             self.flash.resize(end);
             self.trusted.split_off(&end);

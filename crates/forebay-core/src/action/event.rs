@@ -62,8 +62,9 @@ pub enum Event {
         /// Bytes from the start of the disk's memory.
         end: u64,
     },
-    /// The flash cache has as few slots as it is to have: flash from `end` on is not used any more, and after a restart
-    /// nothing is believed of it. Actions before this one were the last that did.
+    /// The flash cache became as small as it was to be, and may have got more since: what is beyond
+    /// [`Engine::flash_size`](crate::engine::Engine::flash_size) is not used any more, and nothing of it is believed after a
+    /// restart. Actions before this one were the last that used it.
     FlashShrunk {
         /// Bytes from the start of the cache on flash.
         end: u64,

@@ -103,7 +103,9 @@ impl Parts {
     fn check_flash(&self) -> Result<(), ConfigError> {
         let fail = |text: &str| Err(ConfigError(text.to_owned()));
         if !self.cache.is_flash_working() {
-            return fail("the flash cache has failed: restart the disk when the flash is well again");
+            return fail(
+                "the flash cache has failed: restart the disk when the flash is well again",
+            );
         }
         if self.cache.is_flash_shrinking() {
             return fail("the flash cache is becoming smaller already: try again when it has");

@@ -103,7 +103,9 @@ fn check(config: &Config) -> Result<(), ConfigError> {
             "grid offset {offset} is not possible: use a multiple of {logical} (the logical block of primary storage) below the block size {block_size}"
         ));
     }
-    for (name, bytes) in [("RAM", config.ram_bytes), ("flash", config.flash_bytes)] {
+    let room = config.flash_room.max(config.flash_bytes);
+    for (name, bytes) in [("RAM", config.ram_bytes), ("flash", config.flash_bytes), ("flash", room)]
+    {
         if bytes > 0 && bytes < block_size {
             return fail(format!(
                 "a {name} cache of {bytes} bytes holds no block of {block_size} bytes: give it more, or 0 for none"

@@ -15,7 +15,10 @@ impl Index {
         assert!(slots > 0 && slots <= SLOTS_MAX);
         for entry in self.entries.iter().skip(slots as usize) {
             let is_bad = entry.next == QUARANTINED;
-            assert!(entry.key == NONE && (is_bad || entry.next == TAKEN), "a slot that goes is used");
+            assert!(
+                entry.key == NONE && (is_bad || entry.next == TAKEN),
+                "a slot that goes is used"
+            );
             self.quarantined -= u32::from(is_bad);
         }
         let mut entries = std::mem::take(&mut self.entries).into_vec();

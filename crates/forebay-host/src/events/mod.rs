@@ -94,6 +94,8 @@ pub enum EventCode {
     ModeChanged,
     /// The RAM cache became as small as it was to be, and gave its memory back.
     RamShrunk,
+    /// The cache on flash became as small as it was to be.
+    FlashShrunk,
     /// Primary storage may have lost writes that it acknowledged and that nobody had flushed.
     UnflushedWritesAtRisk,
     /// Primary storage failed the flush that a disk begins with, or the connection was lost before that had ended.

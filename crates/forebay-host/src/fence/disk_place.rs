@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use forebay_backends::Look;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::ids::Sequence;
 
 use super::{Fence, Guard, LastWrite, words};
-use crate::pool::EndOfSession;
 use crate::pool::owner::{Close, PoolHandle};
+use crate::pool::{Area, EndOfSession};
 
 /// See the module.
 #[derive(Debug)]
@@ -56,6 +56,22 @@ impl DiskPlace {
             Some((pool, number)) => pool.grow(*number, seen),
             None => Ok(()),
         }
+    }
+
+    /// Its cache on flash has room for `bytes` from now on, and nothing beyond may be believed. Where that is.
+    ///
+    /// # Errors
+    /// There is not so much, or the medium's, or the disk has ended: what it had may be somebody else's by now.
+    pub fn size_cache(&self, bytes: u64) -> Result<Vec<Area>> {
+        let stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
+        let Stay::Served(..) = &*stay else { bail!("the disk has ended") };
+        let (pool, number) = self.pool.as_ref().context("the disk has no flash")?;
+        pool.size_cache(*number, bytes)
+    }
+
+    /// Bytes of a segment of its pool, where it has one.
+    pub fn segment_size(&self) -> Option<u64> {
+        self.pool.as_ref().map(|(pool, _)| pool.segment_size())
     }
 
     /// The number of its disk in the pool, where it has one.

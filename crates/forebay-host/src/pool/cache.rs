@@ -58,19 +58,50 @@ impl Pool {
         }
         // From here on it is not given up for another one, nor for itself.
         self.taken[usize::from(disk.0)] = true;
-        let held = self.tables.held_under(disk, Role::Cache);
-        let kept = held.len() as u64 * self.geometry().segment_size();
-        if held.len() < wanted {
-            let more = self.free_for_cache(wanted - held.len());
-            let ordinal = held.iter().map(|(_, lease)| lease.ordinal + 1).max().unwrap_or(0);
-            self.lease_cache(disk, Role::Cache, &more, ordinal)?;
-        }
-        let mut slots = self.tables.held(disk, Role::Cache);
+        let kept = self.cache_of(disk);
+        let mut slots = self.lease_up_to(disk, wanted)?;
         ensure!(!slots.is_empty(), "the flash {} has no free segment", self.file.path().display());
         slots.truncate(wanted);
         let former = self.tables.held(disk, Role::Index);
         let former = (!former.is_empty()).then(|| self.areas(&former, u64::MAX).remove(0));
         Ok(CacheArea { slots: self.areas(&slots, bytes), kept, former })
+    }
+
+    /// Bytes that a disk has for the slots of its cache.
+    pub fn cache_of(&self, disk: DiskNumber) -> u64 {
+        self.tables.held(disk, Role::Cache).len() as u64 * self.geometry().segment_size()
+    }
+
+    /// A disk at work has segments for a cache of `bytes` from now on: more are taken, or the last ones given up, of which
+    /// nothing may be believed any more. Where they are.
+    ///
+    /// # Errors
+    /// There are not so many, or the medium's.
+    pub fn size_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<Vec<Area>> {
+        let wanted = self.segments_for(bytes);
+        self.check_tables()?;
+        ensure!(self.taken[usize::from(disk.0)], "the disk has no cache on flash");
+        let slots = self.lease_up_to(disk, wanted)?;
+        ensure!(
+            slots.len() >= wanted,
+            "the flash {} has only {} of {} segments for its cache",
+            self.file.path().display(),
+            slots.len(),
+            wanted
+        );
+        self.trim_cache(disk, bytes)?;
+        Ok(self.areas(&slots[..wanted], bytes))
+    }
+
+    /// Leases segments for slots until a disk has `wanted`, as far as there are any. All that it has, in the order of its slots.
+    fn lease_up_to(&mut self, disk: DiskNumber, wanted: usize) -> Result<Vec<SegmentId>> {
+        let held = self.tables.held_under(disk, Role::Cache);
+        if held.len() < wanted {
+            let more = self.free_for_cache(wanted - held.len());
+            let ordinal = held.iter().map(|(_, lease)| lease.ordinal + 1).max().unwrap_or(0);
+            self.lease_cache(disk, Role::Cache, &more, ordinal)?;
+        }
+        Ok(self.tables.held(disk, Role::Cache))
     }
 
     /// Begins a ring of `bytes` for a disk's cache, durably, in the place of the one that it has: that means nothing any

@@ -5,7 +5,7 @@
 //! ```text
 //!   shard ── lease, free, void, reserve ──┐
 //!                                         ├──► one queue ──► Pool (locked) ──► durable ──► answer (not locked)
-//!   control plane ── close ───────────────┘
+//!   control plane ── close, cache size ───┘
 //! ```
 //! **Invariants**
 //! - One queue: a disk's record is closed behind everything that its shard asked for before it told that the disk has ended.
@@ -28,7 +28,7 @@ use forebay_core::ids::Sequence;
 use tokio::sync::oneshot;
 
 use super::file::PoolFile;
-use super::{EndOfSession, Held, SharedPool, lock};
+use super::{Area, EndOfSession, Held, SharedPool, lock};
 use crate::events::{EventSender, Severity};
 
 /// How long a disk waits that asked for a segment when there was none.
@@ -52,6 +52,7 @@ enum Wish {
     Void(DiskNumber, VoidAnswer),
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
     Grow(DiskNumber, Evidence, Sender<Result<()>>),
+    SizeCache(DiskNumber, u64, Sender<Result<Vec<Area>>>),
     Close(DiskNumber, Close, Sender<Result<()>>),
     End,
 }
@@ -73,6 +74,7 @@ pub struct Close {
 #[derive(Clone)]
 pub struct PoolHandle {
     wishes: Sender<Wish>,
+    segment_size: u64,
 }
 
 /// The thread. It ends when it is joined, or all handles are gone. A file that a start made for the pool, and that no
@@ -89,6 +91,11 @@ impl PoolHandle {
     pub fn lease(&self, disk: DiskNumber, answer: Answer) {
         // Without its owner there is nobody who would need it.
         let _ = self.wishes.send(Wish::Lease(disk, answer));
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_size(&self) -> u64 {
+        self.segment_size
     }
 
     /// The ring of the cache of `disk` must not be believed any more.
@@ -114,6 +121,17 @@ impl PoolHandle {
         let (answer, noted) = mpsc::channel();
         let _ = self.wishes.send(Wish::Grow(disk, seen, answer));
         noted.recv().context("the thread that owns the pool has ended")?
+    }
+
+    /// A disk at work has segments for a cache of `bytes` from now on, and nothing of others may be believed; waits until
+    /// that is durable. Where they are.
+    ///
+    /// # Errors
+    /// There are not so many, or the medium's, or the owner has ended.
+    pub fn size_cache(&self, disk: DiskNumber, bytes: u64) -> Result<Vec<Area>> {
+        let (answer, sized) = mpsc::channel();
+        let _ = self.wishes.send(Wish::SizeCache(disk, bytes, answer));
+        sized.recv().context("the thread that owns the pool has ended")?
     }
 
     /// The disk has ended so. Waits until that is noted, behind everything that was asked for before.
@@ -147,14 +165,17 @@ impl PoolOwner {
     pub fn start(pool: SharedPool, events: EventSender) -> Result<(PoolOwner, PoolHandle)> {
         let (wishes, receiver) = mpsc::channel();
         let (end, ended) = oneshot::channel();
-        let file = lock(&pool).file.clone();
+        let (file, segment_size) = {
+            let pool = lock(&pool);
+            (pool.file.clone(), pool.geometry().segment_size())
+        };
         let thread =
             std::thread::Builder::new().name("forebay-pool".to_owned()).spawn(move || {
                 Owner { pool, events, wishes: receiver, next: None, waiting: Vec::new() }.run();
                 // Dropped without a word when the thread panics.
                 let _ = end.send(());
             })?;
-        let handle = PoolHandle { wishes: wishes.clone() };
+        let handle = PoolHandle { wishes: wishes.clone(), segment_size };
         Ok((PoolOwner { file, thread: Some(thread), wishes, ended: Some(ended) }, handle))
     }
 
@@ -246,6 +267,10 @@ impl Owner {
             Wish::Grow(disk, seen, answer) => {
                 let noted = lock(&self.pool).grow(disk, seen);
                 let _ = answer.send(noted);
+            }
+            Wish::SizeCache(disk, bytes, answer) => {
+                let sized = lock(&self.pool).size_cache(disk, bytes);
+                let _ = answer.send(sized);
             }
             Wish::Close(disk, close, answer) => {
                 let _ = answer.send(self.close(disk, close));

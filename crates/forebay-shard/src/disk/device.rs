@@ -38,14 +38,21 @@ struct DeviceIo {
 impl Device {
     /// Parts of `file`, by where they begin and their lengths; its completions have tokens of `class`.
     pub(crate) fn new(file: FileId, parts: &[(u64, u64)], class: Class, disk: u32) -> Device {
+        let mut device =
+            Device { file, parts: Box::default(), class, disk, ios: Vec::new(), free: Vec::new() };
+        device.have(parts);
+        device
+    }
+
+    /// It has these parts from now on. What I/Os under way are on lies where it did.
+    pub(crate) fn have(&mut self, parts: &[(u64, u64)]) {
         let mut end: u64 = 0;
         let part = |&(offset, len): &(u64, u64)| {
             let start = end;
             end = end.saturating_add(len);
             (end, offset.wrapping_sub(start))
         };
-        let parts = parts.iter().map(part).collect();
-        Device { file, parts, class, disk, ios: Vec::new(), free: Vec::new() }
+        self.parts = parts.iter().map(part).collect();
     }
 
     /// The part of `file` from `base` on, whatever its length.

@@ -17,7 +17,7 @@
 //! | `complete.rs` | tells its engine what has ended |
 //! | `storage.rs` | has primary storage, and flash: cached data (`device.rs`), write log (`log.rs`), the cache's index (`ring.rs`); and its journal (`journal.rs`) |
 //! | `answers.rs`, `detach.rs` | is asked by an administrator |
-//! | `ram.rs` | gets another size of its RAM cache |
+//! | `ram.rs`, `flash.rs` | gets another size of its cache in RAM, or on flash |
 //! | `ending.rs`, `beneath.rs` | ends; ends beneath its clients, for another one to take its place |
 
 use std::sync::Arc;
@@ -48,6 +48,7 @@ mod complete;
 mod detach;
 mod device;
 mod ending;
+mod flash;
 mod journal;
 mod log;
 mod ram;
@@ -55,6 +56,7 @@ mod registration;
 mod ring;
 mod storage;
 
+pub use flash::FlashUse;
 pub use log::LogShare;
 
 /// See the module.

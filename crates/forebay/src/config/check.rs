@@ -10,7 +10,7 @@ use forebay_frontends::vhost_user::export::QUEUES_MAX;
 use forebay_host::journal::JournalPlace;
 
 use super::values::{DiskId, Size, Span, ValueError};
-use super::{DaemonSpec, DiskSpec, InVain, ListenerSpec, RamSharing, SHARES_MAX, iscsi, pools};
+use super::{DaemonSpec, DiskSpec, InVain, ListenerSpec, SHARES_MAX, Sharing, iscsi, pools};
 
 /// The least and the most memory that the flight recorder can have.
 const RECORDER_MIN: u64 = 64 << 10;
@@ -115,7 +115,7 @@ pub(crate) fn disk(disk: &DiskSpec) -> Result<(), String> {
             "its share of flash, {flash}, is smaller than one cache block, {block}"
         ));
     }
-    check_ram_sharing(disk)?;
+    check_sharing(disk)?;
     check_write_log(disk)?;
     if let Some(device) = &disk.vhost_user
         && !(1..=QUEUES_MAX).contains(&device.queues)
@@ -141,29 +141,43 @@ pub(crate) fn disk(disk: &DiskSpec) -> Result<(), String> {
     Ok(())
 }
 
-fn check_ram_sharing(disk: &DiskSpec) -> Result<(), String> {
-    let RamSharing { reservation, limit, shares } = disk.sharing;
-    let ram = disk.ram_bytes;
+fn check_sharing(disk: &DiskSpec) -> Result<(), String> {
+    let ram = (disk.ram_bytes, format!("--ram {}", Size(disk.ram_bytes)));
+    check_sharing_of(disk, ("ram", "RAM"), disk.ram_sharing, ram, disk.shares_ram())?;
+    let cached = disk.flash_cache_bytes();
+    let what = match &disk.write_log {
+        Some(_) => format!("the {} of --flash that --write-log leaves", Size(cached)),
+        None => format!("the {} of --flash", Size(cached)),
+    };
+    let shares = disk.shares_flash();
+    check_sharing_of(disk, ("flash", "flash"), disk.flash_sharing, (cached, what), shares)
+}
+
+fn check_sharing_of(
+    disk: &DiskSpec,
+    (key, name): (&str, &str),
+    Sharing { reservation, limit, shares }: Sharing,
+    (brings, said): (u64, String),
+    is_shared: bool,
+) -> Result<(), String> {
     if !(1..=SHARES_MAX).contains(&shares) {
-        return Err(format!("--ram-shares {shares} is not possible: use 1 to {SHARES_MAX}"));
+        return Err(format!("--{key}-shares {shares} is not possible: use 1 to {SHARES_MAX}"));
     }
-    if reservation > ram {
+    if reservation > brings {
         return Err(format!(
-            "--ram-reservation {} is more than --ram {}: a disk keeps of what it brings",
-            Size(reservation),
-            Size(ram)
+            "--{key}-reservation {} is more than {said}: a disk keeps of what it brings",
+            Size(reservation)
         ));
     }
-    if limit < ram {
+    if limit < brings {
         return Err(format!(
-            "--ram-limit {} is less than --ram {}: a disk may have what it brings",
-            Size(limit),
-            Size(ram)
+            "--{key}-limit {} is less than {said}: a disk may have what it brings",
+            Size(limit)
         ));
     }
-    if disk.shares_ram() && reservation < disk.block_size {
+    if is_shared && reservation < disk.block_size {
         return Err(format!(
-            "--ram-reservation {} holds no block of {}: a disk that shares RAM keeps a block at least",
+            "--{key}-reservation {} holds no block of {}: a disk that shares {name} keeps a block at least",
             Size(reservation),
             Size(disk.block_size)
         ));

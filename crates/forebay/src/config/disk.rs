@@ -27,7 +27,9 @@ pub struct DiskSpec {
     /// Bytes of RAM for cached data.
     pub ram_bytes: u64,
     /// How it shares RAM with other disks.
-    pub sharing: RamSharing,
+    pub ram_sharing: Sharing,
+    /// How much of what it has on flash for cached data it shares.
+    pub flash_sharing: Sharing,
     /// Its share of flash, for cache and write log.
     pub flash: Option<Flash>,
     /// Why the pool that its flash is to be in has no device for it.
@@ -78,15 +80,22 @@ pub struct DiskSpec {
     pub vhost_user: Option<VhostUserSpec>,
 }
 
-/// How a disk shares RAM with others.
+/// How a disk shares RAM, or flash, with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RamSharing {
+pub struct Sharing {
     /// Bytes that it keeps.
     pub reservation: u64,
     /// Bytes that it has at most.
     pub limit: u64,
     /// What a miss of it counts.
     pub shares: u32,
+}
+
+impl Sharing {
+    /// Whether a disk that brings so many bytes may have fewer, or more.
+    fn lends_or_gets(self, brings: u64) -> bool {
+        self.reservation < brings || self.limit > brings
+    }
 }
 
 /// A vhost-user-blk device.
@@ -148,9 +157,8 @@ pub enum InVain {
 impl DiskSpec {
     /// Bytes of flash for cached data: what the write log leaves.
     pub fn flash_cache_bytes(&self) -> u64 {
-        let log = self.write_log.as_ref().map_or(0, |log| log.bytes);
-        let cache = self.flash.as_ref().map_or(0, |flash| flash.bytes.saturating_sub(log));
-        if cache < self.block_size { 0 } else { cache }
+        let flash = self.flash.as_ref().map_or(0, |flash| flash.bytes);
+        flash_for_cache(flash, self.write_log.as_ref(), self.block_size)
     }
 
     /// How it is cached, for a report: `write-back, RAM 1 GiB, 8 KiB blocks, policy auto`.
@@ -189,7 +197,12 @@ impl DiskSpec {
 
     /// Whether other disks may get RAM of it, or it of theirs.
     pub fn shares_ram(&self) -> bool {
-        self.sharing.reservation < self.ram_bytes || self.sharing.limit > self.ram_bytes
+        self.ram_sharing.lends_or_gets(self.ram_bytes)
+    }
+
+    /// Whether other disks on the same flash may get some of what it has there for cached data, or it of theirs.
+    pub fn shares_flash(&self) -> bool {
+        self.flash_cache_bytes() > 0 && self.flash_sharing.lends_or_gets(self.flash_cache_bytes())
     }
 
     /// What it may do at most.
@@ -223,6 +236,7 @@ impl DiskSpec {
             grid_offset: self.grid_offset.0,
             ram_bytes: self.ram_bytes,
             flash_bytes: self.flash_cache_bytes(),
+            flash_room: self.flash_sharing.limit,
             policy: self.policy.0,
             flash_admission: self.flash_admission.0,
             flash_bytes_per_day: self.flash_bytes_per_day(),
@@ -236,4 +250,10 @@ impl DiskSpec {
             ..Config::for_disk(backend)
         }
     }
+}
+
+/// What is left of so much flash for cached data beside a write log, in blocks of this size.
+pub(super) fn flash_for_cache(flash: u64, log: Option<&WriteLogSpec>, block_size: u64) -> u64 {
+    let cache = flash.saturating_sub(log.map_or(0, |log| log.bytes));
+    if cache < block_size { 0 } else { cache }
 }

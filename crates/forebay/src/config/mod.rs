@@ -28,7 +28,7 @@ pub mod settings;
 pub mod sources;
 pub mod values;
 
-pub use disk::{DiskSpec, InVain, RamSharing, VhostUserSpec, WriteLogSpec};
+pub use disk::{DiskSpec, InVain, Sharing, VhostUserSpec, WriteLogSpec};
 use values::{
     Address, Admission, Barrier, Bypass, DestageOrder, DiskId, DriveWrites, Flash, FlushSemantics,
     GridOffset, Mode, Name, OnTimeout, Policy, Reactor, Size, SocketPath, Span, Switch, ValueError,
@@ -70,6 +70,18 @@ pub struct DiskOptions {
     /// Flash for cached data: a file (created), a block device or, in a configuration file, the name of a pool; and how much of it [default: none]
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Cache")]
     pub flash: Option<Flash>,
+    /// Flash that the disk keeps for cached data, whoever needs more: the rest other disks on the same flash may have that gain
+    /// from it [default: all of its --flash but the --write-log]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub flash_reservation: Option<Size>,
+    /// Flash that the disk has for cached data at most, when it gains from what other disks on the same flash do not need
+    /// [default: its --flash but the --write-log]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub flash_limit: Option<Size>,
+    /// What a miss of the disk counts when disks share flash: with twice as many it counts twice [default: 1000]
+    #[arg(long, value_name = "N", help_heading = "Cache")]
+    #[schemars(range(min = 1, max = SHARES_MAX))]
+    pub flash_shares: Option<u32>,
     /// Byte offset of the grid of cache blocks, or auto: found from the traffic [default: auto]
     #[arg(long, value_name = "BYTES", help_heading = "Cache")]
     pub grid_offset: Option<GridOffset>,
@@ -236,18 +248,26 @@ impl DiskOptions {
         let ram_bytes = self.ram.map_or(ram_default, |size| size.0);
         // A disk whose mode has no cache brings nothing, and keeps the settings for another mode.
         let shares_ram = |_: &Size| self.ram.is_some() || mode.0.caches();
+        let block_size = self.block_size.map_or(8 << 10, |size| size.0);
+        let flash = self.flash.as_ref().map_or(0, |flash| flash.bytes);
+        let cached = disk::flash_for_cache(flash, write_log.as_ref(), block_size);
         DiskSpec {
             in_vain: self.in_vain(write_log.as_ref()),
             write_log,
             name,
             backend,
             mode,
-            block_size: self.block_size.map_or(8 << 10, |size| size.0),
+            block_size,
             ram_bytes,
-            sharing: RamSharing {
+            ram_sharing: Sharing {
                 reservation: self.ram_reservation.filter(shares_ram).map_or(ram_bytes, |it| it.0),
                 limit: self.ram_limit.filter(shares_ram).map_or(ram_bytes, |it| it.0),
                 shares: self.ram_shares.unwrap_or(SHARES),
+            },
+            flash_sharing: Sharing {
+                reservation: self.flash_reservation.map_or(cached, |it| it.0),
+                limit: self.flash_limit.map_or(cached, |it| it.0),
+                shares: self.flash_shares.unwrap_or(SHARES),
             },
             flash: self.flash,
             unplaced: None,

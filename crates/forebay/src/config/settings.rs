@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use super::values::{Flash, FlushSemantics, Size, Span, Switch};
-use super::{DiskSpec, RamSharing, VhostUserSpec, WriteLogSpec};
+use super::{DiskSpec, Sharing, VhostUserSpec, WriteLogSpec};
 
 /// What a setting says that nobody gave.
 pub const NONE: &str = "none";
 
 /// The settings that a disk at work takes over.
-const ONLINE: [&str; 15] = [
+const ONLINE: [&str; 17] = [
     "mode",
     "ram",
     "ram-reservation",
     "ram-limit",
     "ram-shares",
+    "flash-reservation",
+    "flash-shares",
     "policy",
     "flash-admission",
     "flash-dwpd",
@@ -29,7 +31,7 @@ const ONLINE: [&str; 15] = [
 
 /// The settings that a disk has when it was opened again, beneath its clients, beside those that it could not take over
 /// as they are asked for.
-const OPENED_AGAIN: [&str; 17] = [
+const OPENED_AGAIN: [&str; 20] = [
     "mode",
     "ram",
     "ram-reservation",
@@ -37,6 +39,9 @@ const OPENED_AGAIN: [&str; 17] = [
     "ram-shares",
     "block-size",
     "flash",
+    "flash-reservation",
+    "flash-limit",
+    "flash-shares",
     "write-log",
     "grid-offset",
     "metadata-limit",
@@ -62,7 +67,8 @@ impl DiskSpec {
             mode,
             block_size,
             ram_bytes,
-            sharing: RamSharing { reservation, limit, shares },
+            ram_sharing,
+            flash_sharing,
             flash,
             unplaced: _,
             write_log,
@@ -92,15 +98,19 @@ impl DiskSpec {
             (true, false) => "on; off over iSCSI".to_owned(),
             (is_on, _) => Switch(*is_on).to_string(),
         };
+        let cached = self.flash_cache_bytes();
         let mut settings = vec![
             ("backend", backend.clone()),
             ("mode", mode.to_string()),
             ("block-size", size(*block_size)),
             ("ram", size(*ram_bytes)),
-            ("ram-reservation", size_beside(*reservation, *ram_bytes)),
-            ("ram-limit", size_beside(*limit, *ram_bytes)),
-            ("ram-shares", shares.to_string()),
+            ("ram-reservation", size_beside(ram_sharing.reservation, *ram_bytes)),
+            ("ram-limit", size_beside(ram_sharing.limit, *ram_bytes)),
+            ("ram-shares", ram_sharing.shares.to_string()),
             ("flash", flash.as_ref().map_or(NONE.to_owned(), Flash::to_string)),
+            ("flash-reservation", size_beside(flash_sharing.reservation, cached)),
+            ("flash-limit", size_beside(flash_sharing.limit, cached)),
+            ("flash-shares", flash_sharing.shares.to_string()),
             ("write-log", write_log.as_ref().map_or(NONE.to_owned(), |log| size(log.bytes))),
             ("grid-offset", grid_offset.to_string()),
             ("policy", policy.to_string()),
@@ -141,6 +151,7 @@ impl DiskSpec {
         let is_online = |(key, _): &Setting| match *key {
             "mode" => self.can_have_mode_of(other),
             "ram" | "ram-reservation" | "ram-limit" | "ram-shares" => self.can_have_ram_of(other),
+            "flash-reservation" | "flash-shares" => self.has_flash_of(other),
             key => ONLINE.contains(&key),
         };
         let (online, rest): (Vec<_>, Vec<_>) = changed.partition(is_online);
@@ -156,7 +167,11 @@ impl DiskSpec {
         }
         if self.can_have_ram_of(other) {
             self.ram_bytes = other.ram_bytes;
-            self.sharing = other.sharing;
+            self.ram_sharing = other.ram_sharing;
+        }
+        if self.has_flash_of(other) {
+            let limit = self.flash_sharing.limit;
+            self.flash_sharing = Sharing { limit, ..other.flash_sharing };
         }
         self.policy = other.policy;
         self.flash_admission = other.flash_admission;
@@ -176,7 +191,8 @@ impl DiskSpec {
     pub fn take_over_opened_again(&mut self, other: &DiskSpec) {
         self.take_over_online(other);
         self.mode = other.mode;
-        (self.ram_bytes, self.sharing) = (other.ram_bytes, other.sharing);
+        (self.ram_bytes, self.ram_sharing) = (other.ram_bytes, other.ram_sharing);
+        self.flash_sharing = other.flash_sharing;
         self.block_size = other.block_size;
         self.flash.clone_from(&other.flash);
         self.unplaced.clone_from(&other.unplaced);
@@ -189,6 +205,11 @@ impl DiskSpec {
     /// To write to a log, a disk at work must have one.
     fn can_have_mode_of(&self, other: &DiskSpec) -> bool {
         self.write_log.is_some() || !other.mode.0.logs()
+    }
+
+    /// What it brings of flash for cached data stays the same.
+    fn has_flash_of(&self, other: &DiskSpec) -> bool {
+        self.flash == other.flash && self.flash_cache_bytes() == other.flash_cache_bytes()
     }
 
     /// A disk at work keeps a RAM cache, or has none.

@@ -132,6 +132,9 @@ pub struct DiskInfo {
     pub flash: Option<String>,
     /// Flash I/O goes past the page cache.
     pub flash_direct: Option<bool>,
+    /// Flash for cached data.
+    #[serde(default)]
+    pub flash_cache_bytes: u64,
     /// Flash that the write log may take. 0: there is none.
     #[serde(default)]
     pub write_log_bytes: u64,

@@ -254,12 +254,12 @@ async fn change_settings(
         // The rest is in force, whatever comes of the size of RAM and of the mode.
         let mode = std::mem::replace(&mut taken.mode, disk.mode);
         let ram = std::mem::replace(&mut taken.ram_bytes, disk.ram_bytes);
-        let sharing = std::mem::replace(&mut taken.sharing, disk.sharing);
+        let sharing = std::mem::replace(&mut taken.ram_sharing, disk.ram_sharing);
         *disk = taken.clone();
         if ram != disk.ram_bytes {
             state.opener.resize_ram(&served, ram).await?;
         }
-        (taken.ram_bytes, taken.sharing) = (ram, sharing);
+        (taken.ram_bytes, taken.ram_sharing) = (ram, sharing);
         *disk = taken.clone();
         taken.mode = mode;
         if settings.iter().any(|(key, _)| *key == "mode") {

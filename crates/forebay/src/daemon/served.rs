@@ -8,7 +8,8 @@ use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_host::fence::{DiskPlace, LastWrite};
 use forebay_host::population::Wanted;
-use forebay_shard::{DiskFigures, DiskHandle, Drained};
+use forebay_shard::{DiskFigures, DiskHandle, Drained, FlashUse};
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::advice::Keeper;
@@ -22,8 +23,10 @@ use super::history::History;
 pub(super) struct ServedDisk {
     /// As it was opened.
     pub(super) info: DiskInfo,
-    /// Bytes of its RAM cache, and of the metadata of its cache, since they changed.
-    ram: Mutex<Option<(u64, u64)>>,
+    /// The sizes of its cache now.
+    sizes: Mutex<Sizes>,
+    /// One change of the size of its cache on flash after the other.
+    resizing_flash: tokio::sync::Mutex<()>,
     /// On its shard.
     pub(super) handle: DiskHandle,
     /// The advice that was kept for it.
@@ -43,6 +46,14 @@ pub(super) struct ServedDisk {
     ended: OnceLock<Option<String>>,
 }
 
+/// Bytes of a cache: what is in RAM, what is on flash, and the metadata of both.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    ram: u64,
+    flash: u64,
+    metadata: u64,
+}
+
 impl ServedDisk {
     /// A disk that its shard has taken; its place on this host, and the path of its flash; what looks at its primary storage.
     pub(super) fn new(
@@ -53,10 +64,16 @@ impl ServedDisk {
         probe: Option<Probe>,
     ) -> ServedDisk {
         let (probe, standing, ended) = (Mutex::new(probe), Mutex::default(), OnceLock::new());
-        let (history, figures, ram) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (history, figures) = (Mutex::default(), Mutex::default());
+        let sizes = Sizes {
+            ram: info.ram_bytes,
+            flash: info.flash_cache_bytes,
+            metadata: info.metadata_bytes,
+        };
         ServedDisk {
             info,
-            ram,
+            sizes: Mutex::new(sizes),
+            resizing_flash: tokio::sync::Mutex::default(),
             handle,
             advice,
             place,
@@ -76,11 +93,12 @@ impl ServedDisk {
 
     /// What is told of it now; no addresses.
     pub(super) fn info(&self) -> DiskInfo {
-        let DiskInfo { ram_bytes, metadata_bytes, memory_bytes, .. } = self.info;
-        let (ram, metadata) = lock(&self.ram).unwrap_or((ram_bytes, metadata_bytes));
+        let DiskInfo { ram_bytes, memory_bytes, .. } = self.info;
+        let Sizes { ram, flash, metadata } = *lock(&self.sizes);
         DiskInfo {
             size: self.handle.size(),
             ram_bytes: ram,
+            flash_cache_bytes: flash,
             metadata_bytes: metadata,
             memory_bytes: memory_bytes - ram_bytes + ram,
             ..self.info.clone()
@@ -93,8 +111,55 @@ impl ServedDisk {
     /// It cannot have that at work; it goes on as before.
     pub(super) async fn resize_ram(&self, bytes: u64) -> Result<Option<Wanted>> {
         let resized = self.handle.resize_ram(bytes).await?;
-        *lock(&self.ram) = Some((bytes, resized.metadata_bytes));
+        let mut sizes = lock(&self.sizes);
+        (sizes.ram, sizes.metadata) = (bytes, resized.metadata_bytes);
         Ok(resized.wanted)
+    }
+
+    /// Gives it a cache of `bytes` on flash, of what its pool has. A smaller one takes its time; what it does not use any more
+    /// goes back to the pool when this is asked for again. False: it has that, or is becoming smaller still.
+    ///
+    /// # Errors
+    /// It cannot have that at work; it goes on as before.
+    pub(super) async fn resize_flash(self: &Arc<Self>, bytes: u64) -> Result<bool> {
+        let _one = self.resizing_flash.lock().await;
+        let used = self.give_flash_back().await?;
+        if used.is_shrinking || used.bytes == bytes {
+            return Ok(false);
+        }
+        let parts = match bytes > used.bytes {
+            true => Some(self.size_flash(bytes).await?),
+            false => None,
+        };
+        let metadata = self.handle.resize_flash(bytes, parts).await?;
+        let mut sizes = lock(&self.sizes);
+        (sizes.flash, sizes.metadata) = (bytes, metadata);
+        Ok(true)
+    }
+
+    /// What its cache uses of flash, and nothing else is its own any more.
+    async fn give_flash_back(self: &Arc<Self>) -> Result<FlashUse> {
+        let used = self.handle.flash_use().await?;
+        if !used.is_shrinking {
+            self.size_flash(used.bytes).await?;
+        }
+        Ok(used)
+    }
+
+    /// Has room for a cache of `bytes` in its pool: where that is.
+    async fn size_flash(self: &Arc<Self>, bytes: u64) -> Result<Vec<(u64, u64)>> {
+        let disk = self.clone();
+        let sized = spawn_blocking(move || {
+            let place = disk.place.as_ref().context("the disk has no flash")?;
+            place.size_cache(bytes)
+        });
+        let areas = sized.await.context("a task has ended")??;
+        Ok(areas.iter().map(|area| (area.offset, area.len)).collect())
+    }
+
+    /// The flash that its cache is on, and the segments that it has there: bytes of one.
+    pub(super) fn cache_in_pool(&self) -> Option<(PathBuf, u64)> {
+        Some((self.flash.clone()?, self.place.as_ref()?.segment_size()?))
     }
 
     /// The flash that has its record, and its number there.

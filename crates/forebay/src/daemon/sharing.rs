@@ -1,13 +1,16 @@
-//! RAM that disks share: now and then each gets as much as it gains from (`forebay_trace::share`).
+//! RAM and flash that disks share: now and then each gets as much as it gains from (`forebay_trace::share`).
 //!
 //! ```text
 //!   every EVERY ─► curves of the disks that share ─► plan ─► those that are to have less shrink
-//!                                                              └─ RAM is free ─► the others grow, now or in a later round
+//!                                                              └─ some is free ─► the others grow, now or in a later round
 //! ```
-//! **Invariant:** the disks that share have no more RAM together than they bring, but for a disk that is given more by
-//! command while others have lent theirs: until the next round.
+//! RAM is shared by all disks, flash by those that have it on one device.
+//!
+//! **Invariant:** the disks that share have no more together than they bring, but for a disk that is given more by command
+//! while others have lent theirs: until the next round. Of flash a disk gets only what its pool has given it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +25,7 @@ use super::control::ControlState;
 use super::opening;
 use super::served::ServedDisk;
 use crate::config::values::Name;
-use crate::config::{DaemonSpec, DiskSpec};
+use crate::config::{self, DaemonSpec, DiskSpec};
 
 /// Between two rounds.
 const EVERY: Duration = Duration::from_secs(10);
@@ -31,23 +34,36 @@ const KEEP: f64 = 0.98;
 /// Time that a disk has for its answer; without one all stays as it is.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// Divides RAM anew, without end.
+/// Divides RAM and flash anew, without end.
 pub(super) async fn follow(state: Arc<ControlState>) {
-    let mut sharing = Sharing::default();
+    let mut divisions: BTreeMap<Whole, Division> = BTreeMap::new();
     loop {
         sleep(EVERY).await;
         let spec = state.opener.spec();
-        let Some(disks) = seen(&state, &spec).await else { continue };
+        let Some(seen) = seen(&state, &spec).await else { continue };
         // A change by command goes first: none waits for a disk that does not answer.
         let Ok(_one) = state.reloading.try_lock() else { continue };
-        if Arc::ptr_eq(&spec, &state.opener.spec()) {
-            sharing.round(&state, &disks).await;
+        if !Arc::ptr_eq(&spec, &state.opener.spec()) {
+            continue;
+        }
+        divisions.retain(|whole, _| seen.contains_key(whole));
+        for (whole, disks) in seen {
+            divisions.entry(whole).or_default().round(&state, &disks).await;
         }
     }
 }
 
+/// What is divided.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whole {
+    Ram,
+    /// Of this device, for cached data.
+    Flash(PathBuf),
+}
+
+/// How one of them is divided.
 #[derive(Default)]
-struct Sharing {
+struct Division {
     demands: BTreeMap<Name, Demand>,
     /// What each is to have, where that was changed.
     planned: BTreeMap<Name, u64>,
@@ -55,130 +71,195 @@ struct Sharing {
 
 /// A disk that shares, as it is.
 struct Seen {
-    spec: DiskSpec,
+    name: Name,
     disk: Arc<ServedDisk>,
+    whole: Whole,
     block_size: u64,
+    /// It has a multiple of so many bytes.
+    unit: u64,
+    /// Bytes that it brings.
+    brings: u64,
     /// Bytes that its slots take.
     has: u64,
-    /// Bytes that a disk at work has room for.
-    room: u64,
+    /// What it keeps, gets and counts.
+    sharing: config::Sharing,
+    /// Bytes that it gets at most, whatever its units.
+    limit: u64,
     /// What it read, and how often.
     read: (Snapshot, u64),
 }
 
 impl Seen {
-    /// Bytes of whole blocks, as the cache has them.
+    /// Bytes in whole units.
     fn whole(&self, bytes: u64) -> u64 {
-        bytes / self.block_size * self.block_size
-    }
-
-    /// Bytes that it brings.
-    fn brings(&self) -> u64 {
-        self.whole(self.spec.ram_bytes)
+        bytes / self.unit * self.unit
     }
 
     fn member<'a>(&self, demand: &'a Demand) -> Member<'a> {
-        let sharing = self.spec.sharing;
-        let room = self.room.max(self.spec.ram_bytes);
+        let config::Sharing { reservation, limit, shares } = self.sharing;
         Member {
-            brings: self.brings(),
+            brings: self.brings,
             has: self.has,
-            reservation: self.whole(sharing.reservation),
-            limit: self.whole(sharing.limit.min(room)),
-            shares: sharing.shares,
+            reservation: self.whole(reservation),
+            limit: self.whole(limit),
+            shares,
             block_size: self.block_size,
             demand,
         }
     }
 }
 
-impl Sharing {
+impl Division {
     async fn round(&mut self, state: &Arc<ControlState>, disks: &[Seen]) {
-        let is_there = |name: &Name| disks.iter().any(|it| it.spec.name == *name);
+        let is_there = |name: &Name| disks.iter().any(|it| it.name == *name);
         self.demands.retain(|name, _| is_there(name));
         self.planned.retain(|name, _| is_there(name));
-        let pool = disks.iter().map(Seen::brings).fold(0, u64::saturating_add);
+        let pool = disks.iter().map(|it| it.brings).fold(0, u64::saturating_add);
         for seen in disks {
-            let demand = self.demands.entry(seen.spec.name.clone()).or_default();
+            let demand = self.demands.entry(seen.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
             demand.look(seen.read.clone(), sizes.into_iter(), KEEP);
         }
         let members: Vec<Member<'_>> =
-            disks.iter().map(|it| it.member(&self.demands[&it.spec.name])).collect();
+            disks.iter().map(|it| it.member(&self.demands[&it.name])).collect();
         if let Some(planned) = share::plan(&members) {
-            let names = disks.iter().map(|it| it.spec.name.clone());
+            let names = disks.iter().map(|it| it.name.clone());
             self.planned = names.zip(planned).collect();
         }
         self.carry_out(state, pool, disks).await;
     }
 
-    /// Goes towards what is planned: shrinks first, and grows as far as there is RAM.
+    /// Goes towards what is planned: shrinks first, and grows as far as something is free.
     async fn carry_out(&self, state: &Arc<ControlState>, pool: u64, disks: &[Seen]) {
         let wanted = |it: &Seen| {
-            let planned = self.planned.get(&it.spec.name).copied().unwrap_or(it.spec.ram_bytes);
-            let sharing = it.spec.sharing;
-            it.whole(planned.clamp(sharing.reservation, sharing.limit))
+            let planned = self.planned.get(&it.name).copied().unwrap_or(it.brings);
+            it.whole(planned.clamp(it.sharing.reservation, it.sharing.limit))
         };
         let taken = disks.iter().map(|it| it.has).fold(0, u64::saturating_add);
         let mut free = pool.saturating_sub(taken);
-        for seen in disks {
-            let wanted = wanted(seen);
+        let (grow, others): (Vec<_>, Vec<_>) = disks.iter().partition(|it| wanted(it) > it.has);
+        for seen in others {
+            resize(state, seen, wanted(seen)).await;
+        }
+        for seen in grow {
             // One that shrinks still has what it is to lose. It may keep that, if it is wanted again.
-            let more = seen.whole(wanted.saturating_sub(seen.has).min(free));
+            let more = seen.whole((wanted(seen) - seen.has).min(free));
             free -= more;
-            resize(state, seen, wanted.min(seen.has + more)).await;
+            resize(state, seen, seen.has + more).await;
         }
     }
 }
 
-/// The disks that share, if each answers.
-async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> Option<Vec<Seen>> {
-    let sharing: Vec<_> = spec
-        .disks
-        .iter()
-        .filter_map(|disk| Some((disk.clone(), state.find(&disk.name.0).ok()?)))
-        // One that shares no more may have something else than it brought.
-        .filter(|(spec, disk)| {
-            let blocks = |bytes| bytes / disk.info().block_size;
-            spec.shares_ram() || blocks(disk.info().ram_bytes) != blocks(spec.ram_bytes)
-        })
-        .collect();
-    if sharing.is_empty() {
-        return None;
-    }
-    let mut all = Vec::with_capacity(sharing.len());
-    let room = opening::ram_room();
-    for (spec, disk) in sharing {
+/// The disks that share something, if each answers.
+async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> Option<BTreeMap<Whole, Vec<Seen>>> {
+    let served = spec.disks.iter().filter_map(|disk| Some((disk, state.find(&disk.name.0).ok()?)));
+    let mut all: BTreeMap<Whole, Vec<Seen>> = BTreeMap::new();
+    for (spec, disk) in served {
+        let shares = [shares_ram(spec, &disk), shares_flash(spec, &disk)];
+        let shares: Vec<Share> = shares.into_iter().flatten().collect();
+        if shares.is_empty() {
+            continue;
+        }
         let look = |observer: &mut Observer| observer.uses().map(|uses| uses.snapshot());
         let answers = async {
             let status = disk.handle.stats().await.ok()?;
             Some((status, disk.handle.observe(look).await.ok()??))
         };
         let (status, snapshot) = timeout(ANSWER_MAX, answers).await.ok()??;
-        let block_size = status.engine.block_size;
-        let has = status.engine.ram.slots * block_size;
-        let read = (snapshot, status.engine.counters.reads);
-        all.push(Seen { spec, disk: disk.clone(), block_size, has, room, read });
+        let engine = &status.engine;
+        for Share { whole, unit, brings, sharing, limit } in shares {
+            let slots = match whole {
+                Whole::Ram => engine.ram.slots,
+                Whole::Flash(_) => engine.flash.slots,
+            };
+            let seen = Seen {
+                name: spec.name.clone(),
+                disk: disk.clone(),
+                block_size: engine.block_size,
+                unit,
+                brings,
+                has: (slots * engine.block_size).next_multiple_of(unit),
+                sharing,
+                limit,
+                read: (snapshot.clone(), engine.counters.reads),
+                whole: whole.clone(),
+            };
+            all.entry(whole).or_default().push(seen);
+        }
     }
-    Some(all)
+    (!all.is_empty()).then_some(all)
+}
+
+/// What a disk shares of something.
+struct Share {
+    whole: Whole,
+    unit: u64,
+    brings: u64,
+    sharing: config::Sharing,
+    limit: u64,
+}
+
+fn shares_ram(spec: &DiskSpec, disk: &ServedDisk) -> Option<Share> {
+    let block_size = disk.info().block_size;
+    let blocks = |bytes: u64| bytes / block_size;
+    // One that shares no more may have something else than it brought.
+    let is_other = blocks(disk.info().ram_bytes) != blocks(spec.ram_bytes);
+    let room = opening::ram_room().max(spec.ram_bytes);
+    let limit = spec.ram_sharing.limit.min(room);
+    (spec.shares_ram() || is_other).then(|| Share {
+        whole: Whole::Ram,
+        unit: block_size,
+        brings: blocks(spec.ram_bytes) * block_size,
+        sharing: config::Sharing { limit, ..spec.ram_sharing },
+        limit,
+    })
+}
+
+fn shares_flash(spec: &DiskSpec, disk: &ServedDisk) -> Option<Share> {
+    let (device, unit) = disk.cache_in_pool()?;
+    let units = |bytes: u64| bytes.next_multiple_of(unit);
+    let (has, brings) = (disk.info().flash_cache_bytes, spec.flash_cache_bytes());
+    let config::Sharing { reservation, limit, shares } = spec.flash_sharing;
+    (has > 0 && (spec.shares_flash() || units(has) != units(brings))).then(|| Share {
+        whole: Whole::Flash(device),
+        unit,
+        brings: units(brings),
+        sharing: config::Sharing { reservation: units(reservation), limit: units(limit), shares },
+        limit,
+    })
 }
 
 /// Gives a disk another size, unless it was told before.
 async fn resize(state: &Arc<ControlState>, seen: &Seen, bytes: u64) {
-    if seen.whole(seen.disk.info().ram_bytes) == bytes {
+    if seen.whole == Whole::Ram && seen.whole(seen.disk.info().ram_bytes) == bytes {
         return;
     }
     // On a task of its own: what it waits for is given to it, however late it answers.
-    let (opener, disk) = (state.opener.clone(), seen.disk.clone());
-    let resizing = tokio::spawn(async move { opener.resize_ram(&disk, bytes).await });
-    let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return };
-    let (severity, text) = match resized {
-        Ok(()) => {
-            let (has, brought) = (rounded(bytes), rounded(seen.spec.ram_bytes));
-            let what = if bytes < seen.has { "lends RAM to others" } else { "gets RAM of others" };
-            (Severity::Info, format!("it {what}: it has {has} now, and brought {brought}"))
+    let (opener, disk, whole) = (state.opener.clone(), seen.disk.clone(), seen.whole.clone());
+    let limit = seen.limit;
+    let resizing = tokio::spawn(async move {
+        match whole {
+            Whole::Ram => opener.resize_ram(&disk, bytes).await.map(|()| true),
+            // Also what it does not use any more goes back to its pool.
+            Whole::Flash(_) => disk.resize_flash(bytes.min(limit)).await,
         }
-        Err(error) => (Severity::Warning, format!("it cannot share RAM: {error:#}")),
+    });
+    let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return };
+    let name = match seen.whole {
+        Whole::Ram => "RAM",
+        Whole::Flash(_) => "flash",
+    };
+    let (severity, text) = match resized {
+        Ok(false) => return,
+        Ok(true) => {
+            let (has, brought) = (rounded(bytes), rounded(seen.brings));
+            let what = if bytes < seen.has { "lends" } else { "gets" };
+            let whom = if bytes < seen.has { "to" } else { "of" };
+            let text =
+                format!("it {what} {name} {whom} others: it has {has} now, and brought {brought}");
+            (Severity::Info, text)
+        }
+        Err(error) => (Severity::Warning, format!("it cannot share {name}: {error:#}")),
     };
     state.report(Some(seen.disk.name()), severity, &text);
 }

@@ -29,17 +29,26 @@ impl Opening<'_> {
     /// None is free, or the medium's.
     pub(super) fn take_cache(&mut self, session: &Session) -> Result<Cache> {
         let number = session.disk.number;
-        let wanted = self.config.flash_bytes;
-        if wanted == 0 {
+        if self.config.flash_bytes == 0 {
+            self.config.flash_room = 0;
             session.disk.pool.lock().drop_cache(number)?;
             return Ok(Cache::default());
         }
+        let whole = u64::from(session.begun.geometry().segments())
+            * session.begun.geometry().segment_size();
+        self.config.flash_room = self.config.flash_room.min(whole);
+        if self.spec.shares_flash() {
+            // It begins with what it had: others may have the rest of what it brings, or it some of theirs.
+            let had = session.disk.pool.lock().cache_of(number).min(self.config.flash_room);
+            self.config.flash_bytes = if had > 0 { had } else { self.config.flash_bytes };
+        }
+        let wanted = self.config.flash_bytes;
         let area = session.disk.pool.lock().take_cache(number, wanted)?;
         let segment = session.begun.geometry().segment_size();
         if area.bytes().min(segment) < self.spec.block_size {
             // A block lies in one segment.
             session.disk.pool.lock().drop_cache(number)?;
-            self.config.flash_bytes = 0;
+            (self.config.flash_bytes, self.config.flash_room) = (0, 0);
             let text = format!(
                 "there is no cache on flash: its segments of {} have no room for a block",
                 rounded(segment)

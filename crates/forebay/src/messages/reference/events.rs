@@ -93,7 +93,7 @@ fn severity(severity: Severity) -> String {
 }
 
 /// One of each.
-const EXAMPLES: [Event; 25] = {
+const EXAMPLES: [Event; 26] = {
     let status = IoStatus::IoError;
     let range = ByteRange { start: 1 << 20, end: (1 << 20) + 4096 };
     [
@@ -125,6 +125,7 @@ const EXAMPLES: [Event; 25] = {
         Event::LogHasRoom,
         Event::ModeChanged { mode: Mode::WriteThrough },
         Event::RamShrunk { end: 1 << 30 },
+        Event::FlashShrunk { end: 1 << 30 },
         Event::UnflushedWritesAtRisk { bytes: 65536 },
         Event::FormerWritesAtRisk,
     ]
@@ -173,6 +174,7 @@ fn to_do(event: Event) -> &'static str {
         Event::LogHasRoom => "Nothing.",
         Event::ModeChanged { .. } => "Nothing.",
         Event::RamShrunk { .. } => "Nothing.",
+        Event::FlashShrunk { .. } => "Nothing.",
         Event::FormerWritesAtRisk => "Check primary storage and the guest's data.",
         Event::UnflushedWritesAtRisk { .. } => {
             "Check the guest: its next flush fails, and its file system may need a check."
