@@ -182,7 +182,9 @@ fn shares(at: &Path, disks: &[DiskSpec]) -> Vec<Share> {
     let share = |disk: &DiskSpec| {
         let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
         let cache = disk.flash_cache_bytes();
-        Share { cache, ring: ring_bytes_max(cache, disk.block_size), log }
+        // It may get more at work.
+        let room = if cache > 0 { disk.flash_sharing.limit } else { 0 };
+        Share { cache, ring: ring_bytes_max(room, disk.block_size), log }
     };
     disks.iter().filter(|disk| path(disk).is_some_and(|it| it == at)).map(share).collect()
 }
