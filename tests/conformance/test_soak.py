@@ -40,11 +40,13 @@ CHANGES = {
     "iops-limit": ("0", "500", "5000"),
     "bandwidth-limit": ("0", "8MiB"),
     "ram-reservation": ("1MiB", "2MiB"),
+    "flash-reservation": ("1MiB", "2MiB"),
     # With these the disk is opened again.
     "recorder": ("0", "4MiB"),
     "block-size": ("4KiB", "8KiB", "16KiB"),
     "destage-order": ("strict", "window", "journaled"),
     "write-log": ("4MiB", "6MiB"),
+    "flash-limit": ("24MiB", "32MiB"),
     "flash": ("%s:16MiB", "%s:24MiB"),
 }
 # A hold that was begun a moment ago keeps a disk from being opened again.

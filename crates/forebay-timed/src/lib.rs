@@ -315,6 +315,13 @@ impl Timed {
         self.carry_out();
     }
 
+    /// Goes on with a flash cache of `bytes`, of flash that it has; false: not now, it is becoming smaller still.
+    pub fn resize_flash(&mut self, bytes: u64) -> bool {
+        let is_resized = self.engine.resize_flash(self.now, bytes, &mut self.actions).is_ok();
+        self.carry_out();
+        is_resized
+    }
+
     /// When the next thing happens.
     pub fn next(&self) -> Nanos {
         self.events.next().min(self.engine.next_deadline())

@@ -26,6 +26,7 @@ mod order;
 mod pace;
 mod reads;
 mod resize;
+mod resize_flash;
 mod restored;
 mod revoke;
 mod revoked_ring;

@@ -58,7 +58,7 @@ impl Rig {
     }
 
     /// The same with this configuration.
-    fn restarted_as(
+    pub(super) fn restarted_as(
         &self,
         mut config: Config,
         logged: &[ByteRange],
@@ -71,7 +71,7 @@ impl Rig {
             nonce: NONCE,
             disk_size: ring.disk_size,
             block_size: config.block_size as u32,
-            slots: (config.flash_bytes / config.block_size) as u32,
+            slots: (config.flash_bytes.max(config.flash_room) / config.block_size) as u32,
             pages: ring.pages,
         };
         let mut next = Rig::new(config);

@@ -1,15 +1,15 @@
-//! Several traces at once through real engines that share RAM, against shares that stay as they are: the trials behind
-//! docs/operating/sharing.md.
+//! Several traces at once through real engines that share RAM, or flash, against shares that stay as they are: the trials
+//! behind docs/operating/sharing.md.
 //!
-//! `cargo run --release -p forebay-trace --example shared_ram -- POOL TRACE…`
+//! `cargo run --release -p forebay-trace --example shared -- ram|flash POOL TRACE…`
 //!
-//! Each trace is one disk. All take one hour of virtual time, each in its own order. RAM is divided anew every ten seconds,
-//! as by a daemon. Against that: equal shares, and the best of all divisions into sixteenths that do not change, which
+//! Each trace is one disk. All take one hour of virtual time, each in its own order. The pool is divided anew every ten
+//! seconds, as by a daemon. Disks that share flash have 1 MiB of RAM each. Against that: equal shares, and the best of all divisions into sixteenths that do not change, which
 //! nobody could have known before.
 
 use forebay_backends::model::ModelConfig;
 use forebay_backends::size;
-use forebay_core::config::{BackendTraits, Config, GridOffset};
+use forebay_core::config::{BackendTraits, Config, FlashAdmission, GridOffset};
 use forebay_core::ids::Nanos;
 use forebay_core::policy::PolicyKind;
 use forebay_timed::{Ask, Timed};
@@ -55,8 +55,16 @@ impl Trace {
     }
 }
 
+/// What is shared.
+#[derive(Clone, Copy, PartialEq)]
+enum Tier {
+    Ram,
+    Flash,
+}
+
 /// A disk at work.
 struct Disk<'a> {
+    tier: Tier,
     trace: &'a Trace,
     next: usize,
     timed: Timed,
@@ -64,7 +72,7 @@ struct Disk<'a> {
 }
 
 impl<'a> Disk<'a> {
-    fn new(trace: &'a Trace, ram: u64, room: u64) -> Disk<'a> {
+    fn new(tier: Tier, trace: &'a Trace, bytes: u64, room: u64) -> Disk<'a> {
         let backend = BackendTraits {
             size: trace.size,
             logical_block: 512,
@@ -73,11 +81,18 @@ impl<'a> Disk<'a> {
             write_zeroes: false,
             extents: false,
         };
+        let (ram, flash) = match tier {
+            Tier::Ram => ((bytes, room), (0, 0)),
+            Tier::Flash => ((MIB, MIB), (bytes, room)),
+        };
         let config = Config {
             block_size: BLOCK,
             grid_offset: GridOffset::Auto,
-            ram_bytes: ram,
-            ram_room: room,
+            ram_bytes: ram.0,
+            ram_room: ram.1,
+            flash_bytes: flash.0,
+            flash_room: flash.1,
+            flash_admission: FlashAdmission::Always,
             policy: PolicyKind::Auto,
             curve: true,
             metadata_bytes_max: 8 << 30,
@@ -86,7 +101,7 @@ impl<'a> Disk<'a> {
         let device =
             ModelConfig { latency: Some(Nanos::from_micros(50)), ..ModelConfig::default() };
         let timed = Timed::new(config, device, device).expect("it can be had");
-        Disk { trace, next: 0, timed, demand: Demand::default() }
+        Disk { tier, trace, next: 0, timed, demand: Demand::default() }
     }
 
     /// Does what comes before `end`.
@@ -106,35 +121,45 @@ impl<'a> Disk<'a> {
         while self.timed.step(Nanos(end)) {}
     }
 
-    fn ram(&self) -> u64 {
-        self.timed.engine.statistics(self.timed.now).ram.slots * BLOCK
+    fn has(&self) -> u64 {
+        let statistics = self.timed.engine.statistics(self.timed.now);
+        let tier = if self.tier == Tier::Ram { statistics.ram } else { statistics.flash };
+        tier.slots * BLOCK
     }
 
-    /// Reads, and those that found all in RAM.
+    fn resize(&mut self, bytes: u64) {
+        match self.tier {
+            Tier::Ram => self.timed.resize_ram(bytes),
+            // One that is becoming smaller is asked again in the next round.
+            Tier::Flash => _ = self.timed.resize_flash(bytes),
+        }
+    }
+
+    /// Reads, and those that found all in the cache.
     fn hits(&self) -> (u64, u64) {
         let counters = self.timed.engine.statistics(self.timed.now).counters;
-        (counters.reads, counters.read_hits_ram)
+        (counters.reads, counters.read_hits_ram + counters.read_hits_flash)
     }
 
     fn member(&self, brings: u64, reservation: u64, limit: u64) -> Member<'_> {
-        let (has, demand) = (self.ram(), &self.demand);
+        let (has, demand) = (self.has(), &self.demand);
         Member { brings, has, reservation, limit, shares: 1000, block_size: BLOCK, demand }
     }
 }
 
-/// Hits of each trace with RAM that stays.
-fn fixed(trace: &Trace, ram: u64) -> (u64, u64) {
-    let mut disk = Disk::new(trace, ram, ram);
+/// Hits of each trace with a share that stays.
+fn fixed(tier: Tier, trace: &Trace, bytes: u64) -> (u64, u64) {
+    let mut disk = Disk::new(tier, trace, bytes, bytes);
     disk.run(u64::MAX >> 1);
     disk.hits()
 }
 
-/// Hits of each trace with RAM that is divided anew.
-fn shared(traces: &[Trace], pool: u64, reservation: u64) -> Vec<(u64, u64)> {
+/// Hits of each trace with shares that are divided anew.
+fn shared(tier: Tier, traces: &[Trace], pool: u64, reservation: u64) -> Vec<(u64, u64)> {
     let brings = pool / traces.len() as u64 / BLOCK * BLOCK;
     let reservation = reservation.clamp(MIB, brings);
     let mut disks: Vec<Disk<'_>> =
-        traces.iter().map(|trace| Disk::new(trace, brings, pool)).collect();
+        traces.iter().map(|trace| Disk::new(tier, trace, brings, pool)).collect();
     let pool = brings * traces.len() as u64;
     let mut planned: Vec<u64> = vec![brings; traces.len()];
     for round in 1..=HOUR / ROUND + 1 {
@@ -151,12 +176,12 @@ fn shared(traces: &[Trace], pool: u64, reservation: u64) -> Vec<(u64, u64)> {
         if let Some(plan) = share::plan(&members) {
             planned = plan;
         }
-        let mut free = pool - disks.iter().map(Disk::ram).sum::<u64>();
+        let mut free = pool - disks.iter().map(Disk::has).sum::<u64>();
         for (disk, planned) in disks.iter_mut().zip(&planned) {
-            let (has, wanted) = (disk.ram(), planned / BLOCK * BLOCK);
+            let (has, wanted) = (disk.has(), planned / BLOCK * BLOCK);
             let bytes = if wanted > has { has + (wanted - has).min(free) } else { wanted };
             free -= bytes.saturating_sub(has);
-            disk.timed.resize_ram(bytes);
+            disk.resize(bytes);
         }
     }
     disks.iter().map(Disk::hits).collect()
@@ -174,20 +199,26 @@ fn show(what: &str, hits: &[(u64, u64)]) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let pool = size::parse(&arguments.next().ok_or("give POOL TRACE…")?)?;
+    let usage = "give ram|flash POOL TRACE…";
+    let tier = match arguments.next().ok_or(usage)?.as_str() {
+        "ram" => Tier::Ram,
+        "flash" => Tier::Flash,
+        _ => return Err(usage.into()),
+    };
+    let pool = size::parse(&arguments.next().ok_or(usage)?)?;
     let traces: Vec<Trace> = arguments.map(|path| Trace::read(&path)).collect::<Result<_, _>>()?;
     let names: Vec<&str> = traces.iter().map(|trace| trace.name.as_str()).collect();
     println!("{:44} all      {}", size::rounded(pool), names.join(" "));
     let equal = pool / traces.len() as u64 / BLOCK * BLOCK;
-    let of_equal: Vec<_> = traces.iter().map(|trace| fixed(trace, equal)).collect();
+    let of_equal: Vec<_> = traces.iter().map(|trace| fixed(tier, trace, equal)).collect();
     show("equal shares", &of_equal);
-    show("shared, 1 MiB reserved", &shared(&traces, pool, 0));
-    show("shared, half of an equal share reserved", &shared(&traces, pool, equal / 2));
-    show("shared, an equal share reserved", &shared(&traces, pool, equal));
+    show("shared, 1 MiB reserved", &shared(tier, &traces, pool, 0));
+    show("shared, half of an equal share reserved", &shared(tier, &traces, pool, equal / 2));
+    show("shared, an equal share reserved", &shared(tier, &traces, pool, equal));
     let part = |number: u64| (pool / PARTS * number / BLOCK * BLOCK).max(MIB);
     let all: Vec<Vec<(u64, u64)>> = traces
         .iter()
-        .map(|trace| (0..=PARTS).map(|number| fixed(trace, part(number))).collect())
+        .map(|trace| (0..=PARTS).map(|number| fixed(tier, trace, part(number))).collect())
         .collect();
     let claims: Vec<Claim> = all
         .iter()
