@@ -12,6 +12,8 @@ use crate::ids::BlockIndex;
 const WAYS: usize = 16;
 /// Of them recent.
 const RECENT: usize = 8;
+/// A memory is resized by this part of it at least: all of it is copied.
+const NEARLY: u64 = 8;
 /// The fingerprint that stands for "nothing".
 const EMPTY: u16 = 0;
 
@@ -70,10 +72,13 @@ impl Ghost {
         Some(age)
     }
 
-    /// Goes on as a memory of about `blocks` recent blocks. What a bucket knows is known in all that stand for its blocks;
-    /// where there are fewer, of those that become one the first is kept.
+    /// Goes on as a memory of about `blocks` recent blocks, unless it is nearly that already. What a bucket knows is known in
+    /// all that stand for its blocks; where there are fewer, of those that become one the first is kept.
     pub fn resize(&mut self, blocks: u32) {
         let (before, len) = (self.buckets.len() as u64, Self::buckets_for(blocks) as u64);
+        if before.abs_diff(len) * NEARLY < before {
+            return;
+        }
         let kept = (0..len).map(|bucket| self.buckets[(bucket * before / len) as usize]);
         self.buckets = kept.collect();
     }

@@ -117,13 +117,32 @@ pub struct Index {
     buckets: u32,
     density: Density,
     entries: Box<[Entry]>,
+    /// Slots that the buckets are enough for, where there are fewer now.
+    room: u32,
     free: u32,
     free_len: u32,
+    sifting: Sifting,
     retired: Chain,
     recorded: Chain,
     len: u32,
     quarantined: u32,
 }
+
+/// Slots that were free, and are to be taken from some slot on.
+#[derive(Clone, Copy, Debug)]
+struct Sifting {
+    first: u32,
+    len: u32,
+    /// Slots before this one are free.
+    from: SlotId,
+}
+
+impl Sifting {
+    const NOTHING: Sifting = Sifting { first: NONE, len: 0, from: SlotId(0) };
+}
+
+/// Slots that one search for a free one looks at.
+const SIFTED_AT_ONCE: u32 = 512;
 
 /// A list of slots through `next`, first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,8 +170,10 @@ impl Index {
             buckets,
             density,
             entries: vec![Entry { key: NONE, next: TAKEN }; slots as usize].into(),
+            room: 0,
             free: NONE,
             free_len: 0,
+            sifting: Sifting::NOTHING,
             retired: Chain::EMPTY,
             recorded: Chain::EMPTY,
             len: 0,
@@ -228,6 +249,9 @@ impl Index {
 
     /// Takes a free slot.
     pub fn take_free(&mut self) -> Option<SlotId> {
+        if self.free == NONE && self.sifting.len > 0 {
+            self.sift(SIFTED_AT_ONCE);
+        }
         let slot = (self.free != NONE).then_some(SlotId(self.free))?;
         let entry = &mut self.entries[slot.0 as usize];
         self.free = entry.next;
@@ -236,9 +260,9 @@ impl Index {
         Some(slot)
     }
 
-    /// Number of free slots.
+    /// Number of free slots, with those that may have to be taken ([`Index::begin_taking_from`]).
     pub fn free_len(&self) -> u32 {
-        self.free_len
+        self.free_len + self.sifting.len
     }
 
     /// Gives a taken slot without a block back.
@@ -368,7 +392,8 @@ impl Index {
         }
         assert_eq!(occupied, self.len);
         let free = Chain { first: self.free, last: NONE, len: self.free_len };
-        for chain in [free, self.retired, self.recorded] {
+        let unsifted = Chain { first: self.sifting.first, last: NONE, len: self.sifting.len };
+        for chain in [free, unsifted, self.retired, self.recorded] {
             let mut slot = chain.first;
             let mut len = 0;
             while slot != NONE {
@@ -397,9 +422,17 @@ impl Index {
 
     /// What [`Index::memory_bytes`] will be.
     pub fn memory_bytes_for(slots: u32, density: Density) -> u64 {
+        Self::line_bytes_for(slots, density) + u64::from(slots) * size_of::<Entry>() as u64
+    }
+
+    /// What room for so many slots adds to that ([`Index::make_room`]).
+    pub fn room_bytes_for(slots: u32, room: u32, density: Density) -> u64 {
+        Self::line_bytes_for(room.max(slots), density) - Self::line_bytes_for(slots, density)
+    }
+
+    fn line_bytes_for(slots: u32, density: Density) -> u64 {
         let buckets = slots.div_ceil(density.slots_per_bucket());
         u64::from(buckets.div_ceil(density.buckets_per_line())) * size_of::<Line>() as u64
-            + u64::from(slots) * size_of::<Entry>() as u64
     }
 
     /// The bucket that `block` belongs to: mix, then scale to the number of buckets.

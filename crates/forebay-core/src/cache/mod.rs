@@ -118,7 +118,10 @@ impl Cache {
         let ram = slots(config.ram_bytes);
         let flash = slots(config.flash_bytes);
         ram.map_or(0, |slots| RamTier::metadata_bytes_for(slots, granules, config.policy))
-            + flash.map_or(0, |slots| Flash::metadata_bytes_for(slots, granules, config.policy))
+            + flash.map_or(0, |slots| {
+                let slots = (slots, all(config.flash_room));
+                Flash::metadata_bytes_for(slots, granules, config.policy)
+            })
     }
 
     /// Bytes of the disk's memory that the RAM tier of a configuration has a place in.

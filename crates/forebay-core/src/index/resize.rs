@@ -1,9 +1,9 @@
 //! An index that gets more slots, or fewer, with the blocks in place.
 //!
 //! A bucket's place among all buckets follows from the hash, and is the same share of the way in a larger table. So both
-//! tables are gone through from their start to their end, and the CPU waits for little.
+//! tables are gone through from their start to their end. That is left out while there is room for all slots.
 
-use super::{Density, Entry, Index, Line, NONE, QUARANTINED, TAKEN, WAYS};
+use super::{Density, Entry, Index, Line, NONE, QUARANTINED, Sifting, TAKEN, WAYS};
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
 
@@ -24,8 +24,18 @@ impl Index {
         let mut entries = std::mem::take(&mut self.entries).into_vec();
         entries.resize(slots as usize, Entry { key: NONE, next: TAKEN });
         self.entries = entries.into();
-        let (buckets, lines) =
-            Index::table_for(slots, self.density, self.density.slots_per_bucket());
+        self.make_room(self.room);
+    }
+
+    /// Has buckets for `room` slots from now on: another number of slots up to that changes none of them.
+    pub fn make_room(&mut self, room: u32) {
+        self.room = room;
+        let per_bucket = self.density.slots_per_bucket();
+        let slots = self.slots().max(room);
+        if slots.div_ceil(per_bucket) == self.buckets {
+            return;
+        }
+        let (buckets, lines) = Index::table_for(slots, self.density, per_bucket);
         let before = std::mem::replace(&mut self.lines, lines);
         let buckets_before = std::mem::replace(&mut self.buckets, buckets);
         for number in 0..buckets_before {
@@ -51,20 +61,42 @@ impl Index {
 
     /// Takes the free slots from `first` on.
     pub fn take_free_from(&mut self, first: SlotId) {
-        let (mut before, mut slot) = (NONE, self.free);
-        while slot != NONE {
+        self.begin_taking_from(first);
+        self.sift(u32::MAX);
+    }
+
+    /// Begins to take the free slots from `first` on: [`Index::sift`] goes on with it.
+    pub fn begin_taking_from(&mut self, first: SlotId) {
+        assert!(self.sifting.len == 0, "one after the other");
+        self.sifting = Sifting { first: self.free, len: self.free_len, from: first };
+        (self.free, self.free_len) = (NONE, 0);
+    }
+
+    /// Looks at some more of them; true when all were.
+    pub fn sift(&mut self, visits: u32) -> bool {
+        let from = self.sifting.from;
+        let (mut before, mut slot, mut kept) = (NONE, self.sifting.first, 0);
+        let visits = visits.min(self.sifting.len);
+        for _ in 0..visits {
             let next = self.entries[slot as usize].next;
-            if slot < first.0 {
+            if SlotId(slot) < from {
+                // In their order, before those that became free since.
+                match before {
+                    NONE => kept = slot,
+                    before => self.entries[before as usize].next = slot,
+                }
                 before = slot;
+                self.free_len += 1;
             } else {
                 self.entries[slot as usize].next = TAKEN;
-                self.free_len -= 1;
-                match before {
-                    NONE => self.free = next,
-                    before => self.entries[before as usize].next = next,
-                }
             }
             slot = next;
         }
+        if before != NONE {
+            self.entries[before as usize].next = self.free;
+            self.free = kept;
+        }
+        self.sifting = Sifting { first: slot, len: self.sifting.len - visits, from };
+        self.sifting.len == 0
     }
 }

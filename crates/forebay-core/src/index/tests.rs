@@ -137,3 +137,61 @@ fn memory_is_as_computed_before() {
     assert_eq!(Index::memory_bytes_for(9600, Density::Compact), 96_000);
     assert_eq!(Index::memory_bytes_for(9600, Density::Fast), 199_680);
 }
+
+#[test]
+fn free_slots_from_one_on_are_taken_some_at_a_time() {
+    for visits in [1, 3, 7, 100] {
+        let mut index = Index::new(40, Density::Compact);
+        let taken: Vec<SlotId> = (0..10).filter_map(|_| index.take_free()).collect();
+        index.begin_taking_from(SlotId(20));
+        let mut found = Vec::new();
+        for round in 0.. {
+            let is_done = index.sift(visits);
+            index.check_invariants();
+            if round == 0 {
+                index.release(taken[9]);
+            }
+            if round % 2 == 1 {
+                found.extend(index.take_free());
+            }
+            index.check_invariants();
+            if is_done {
+                break;
+            }
+        }
+        found.extend(std::iter::from_fn(|| index.take_free()));
+        found.sort();
+        assert_eq!(found, (9..20).map(SlotId).collect::<Vec<_>>(), "{visits}");
+        assert!((20..40).map(SlotId).all(|slot| index.is_taken(slot)));
+        index.resize(20);
+        index.check_invariants();
+    }
+}
+
+#[test]
+fn a_search_for_a_free_slot_goes_through_those_that_are_not_looked_at_yet() {
+    let mut index = Index::new(4, Density::Compact);
+    index.begin_taking_from(SlotId(2));
+    let found: Vec<_> = std::iter::from_fn(|| index.take_free()).map(|slot| slot.0).collect();
+    assert_eq!((found, index.free_len()), (vec![0, 1], 0));
+}
+
+#[test]
+fn with_room_another_number_of_slots_moves_no_block() {
+    let mut index = Index::new(100, Density::Compact);
+    index.make_room(400);
+    let bytes = Index::memory_bytes_for(100, Density::Compact)
+        + Index::room_bytes_for(100, 400, Density::Compact);
+    assert_eq!(index.memory_bytes() as u64, bytes);
+    for block in 0..100 {
+        let slot = index.take_free().unwrap();
+        index.insert(slot, BlockIndex(block * 77));
+    }
+    let buckets = index.buckets;
+    for slots in [400, 100, 250, 401] {
+        index.resize(slots);
+        index.check_invariants();
+        assert_eq!(index.buckets == buckets, slots <= 400);
+        assert!((0..100).all(|block| index.find(BlockIndex(block * 77)) == Some(SlotId(block))));
+    }
+}

@@ -5,6 +5,7 @@
 
 use super::{Directory, ghost_blocks};
 use crate::ids::SlotId;
+use crate::index::{Density, Index};
 
 impl Directory {
     /// Goes on with `slots` slots. Those that are new are taken, and are to be released.
@@ -22,9 +23,29 @@ impl Directory {
         resize(&mut self.referenced, slots.div_ceil(64));
     }
 
+    /// Has a table for `room` slots from now on, so that another number of them up to that is had at once.
+    pub fn make_room(&mut self, room: u32) {
+        self.index.make_room(room);
+    }
+
+    /// What [`Directory::make_room`] adds to [`Directory::memory_bytes_for`].
+    pub fn room_bytes_for(slots: u32, room: u32, density: Density) -> u64 {
+        Index::room_bytes_for(slots, room, density)
+    }
+
     /// Takes the free slots from `first` on.
     pub fn take_free_from(&mut self, first: SlotId) {
         self.index.take_free_from(first);
+    }
+
+    /// Begins to take the free slots from `first` on: [`Directory::sift`] goes on with it.
+    pub fn begin_taking_from(&mut self, first: SlotId) {
+        self.index.begin_taking_from(first);
+    }
+
+    /// Looks at some more free slots; true when all were.
+    pub fn sift(&mut self, visits: u32) -> bool {
+        self.index.sift(visits)
     }
 
     /// Of the recorded slots those from `first` on stay taken.

@@ -42,14 +42,19 @@ impl Flash {
     /// An empty tier. `ios_max`: I/Os in flight at most.
     pub(super) fn new(slots: u32, grid: &Grid, config: &Config, ios_max: usize) -> Flash {
         let is_recorded = config.ring.is_some();
+        let room = (config.flash_room / config.block_size) as u32;
         Flash {
-            tier: FlashTier::new(slots, grid, config.policy, ios_max, is_recorded),
+            tier: FlashTier::new((slots, room), grid, config.policy, ios_max, is_recorded),
             fills: FlashFills::new(),
             admission: Admission::new(config),
         }
     }
 
-    pub(super) fn metadata_bytes_for(slots: u32, granules: u32, policy: PolicyKind) -> u64 {
+    pub(super) fn metadata_bytes_for(
+        slots: (u32, u32),
+        granules: u32,
+        policy: PolicyKind,
+    ) -> u64 {
         FlashTier::metadata_bytes_for(slots, granules, policy)
     }
 

@@ -1,7 +1,7 @@
 //! Another size of the flash cache, while the disk is at work (`tier/resize.rs`).
 //!
 //! **Limits:** one call looks at no more than [`Cache::visits_max`] slots. The tables of slots are made anew once for each
-//! change, in one call. The list of free slots is gone through once, when there are to be fewer.
+//! change, in one call, but for the index ([`Index::make_room`](crate::index::Index::make_room)).
 
 use super::super::{Cache, slots, working};
 use crate::action::Event;

@@ -49,6 +49,8 @@ pub(in crate::cache) struct FlashTier {
     end: u32,
     /// Of those that are to go, the ones before this one hold no block.
     swept: u32,
+    /// None of the free ones is to go.
+    is_sifted: bool,
     /// Those that are to go are empty when these changes are recorded.
     vacated: Option<u64>,
 }
@@ -62,17 +64,19 @@ pub(in crate::cache) struct BusySlot {
 }
 
 impl FlashTier {
-    /// `ios_max`: I/Os in flight at most. `is_recorded`: what slots hold is recorded.
+    /// `room`: slots that there may be at work. `ios_max`: I/Os in flight at most. `is_recorded`: what slots hold is recorded.
     pub(in crate::cache) fn new(
-        slots: u32,
+        (slots, room): (u32, u32),
         grid: &Grid,
         policy: PolicyKind,
         ios_max: usize,
         is_recorded: bool,
     ) -> FlashTier {
         let granules = grid.granules_per_block();
+        let mut dir = Directory::new(slots, granules, policy, Density::Compact);
+        dir.make_room(room);
         FlashTier {
-            dir: Directory::new(slots, granules, policy, Density::Compact),
+            dir,
             checksums: vec![0; slots as usize * granules as usize],
             granules,
             block_size: grid.block_size(),
@@ -83,16 +87,18 @@ impl FlashTier {
             is_misrecorded: false,
             end: slots,
             swept: slots,
+            is_sifted: true,
             vacated: None,
         }
     }
 
     pub(in crate::cache) fn metadata_bytes_for(
-        slots: u32,
+        (slots, room): (u32, u32),
         granules: u32,
         policy: PolicyKind,
     ) -> u64 {
         Directory::memory_bytes_for(slots, granules, policy, Density::Compact)
+            + Directory::room_bytes_for(slots, room, Density::Compact)
             + u64::from(slots) * u64::from(granules) * size_of::<u32>() as u64
     }
 

@@ -19,7 +19,9 @@ impl FlashTier {
         let before = self.dir.slots();
         assert!(slots >= before && !self.is_shrinking(), "one change after the other");
         self.dir.resize(slots);
-        self.checksums.resize(slots as usize * self.granules as usize, 0);
+        let granules = slots as usize * self.granules as usize;
+        self.checksums.reserve_exact(granules - self.checksums.len());
+        self.checksums.resize(granules, 0);
         // Backwards, so that slots are given out in ascending order.
         for slot in (before..slots).rev() {
             self.dir.release(SlotId(slot));
@@ -30,8 +32,8 @@ impl FlashTier {
     /// Slots from `end` on are to go.
     pub(in crate::cache) fn begin_shrinking(&mut self, end: u32) {
         assert!(end <= self.dir.slots() && !self.is_shrinking(), "one change after the other");
-        (self.end, self.swept) = (end, end);
-        self.dir.take_free_from(SlotId(end));
+        (self.end, self.swept, self.is_sifted) = (end, end, false);
+        self.dir.begin_taking_from(SlotId(end));
     }
 
     /// True while slots are to go.
@@ -41,6 +43,10 @@ impl FlashTier {
 
     /// The next block that has to leave, after at most `visits` slots. `None`: there is none in them.
     pub(in crate::cache) fn next_leaving(&mut self, visits: &mut u32) -> Option<BlockIndex> {
+        if !self.is_sifted {
+            self.is_sifted = self.dir.sift(*visits);
+            return None;
+        }
         while *visits > 0 && self.swept < self.dir.slots() {
             let slot = SlotId(self.swept);
             (self.swept, *visits) = (self.swept + 1, *visits - 1);
@@ -55,6 +61,7 @@ impl FlashTier {
     /// or an I/O is on them.
     pub(in crate::cache) fn vacated(&mut self) -> Option<u64> {
         let is_over = self.is_shrinking()
+            && self.is_sifted
             && self.swept == self.dir.slots()
             && !self.busy.iter().any(|busy| busy.slot.0 >= self.end);
         if is_over && self.vacated.is_none() {
