@@ -129,6 +129,15 @@ impl DiskHandle {
         resized.map_err(anyhow::Error::msg)
     }
 
+    /// Whether the disk could have a cache of `bytes` on flash.
+    ///
+    /// # Errors
+    /// Why not, or the shard has ended.
+    pub async fn check_flash(&self, bytes: u64) -> anyhow::Result<()> {
+        let checked = self.ask(move |on| on.disk.check_flash(bytes)).await?;
+        checked.map_err(anyhow::Error::msg)
+    }
+
     /// What the disk uses of flash for cached data.
     ///
     /// # Errors

@@ -186,7 +186,10 @@ impl World<'_> {
                     self.log.line(self.now, || format!("warm: {restored:?}"));
                     self.dropped.check(restored.found);
                     match goes_on {
-                        true => self.check_last_page(),
+                        true => {
+                            self.fit_flash();
+                            self.check_last_page();
+                        }
                         false => self.begin_ring(),
                     }
                     self.coverage.resized_warm += u64::from(!goes_on && kept > 0);
@@ -205,7 +208,7 @@ impl World<'_> {
         self.begin_ring();
     }
 
-    /// The engine's ring is on flash, durably, and says nothing yet. Flash is as large as the engine has it.
+    /// The engine's ring is on flash, durably, and says nothing yet.
     fn begin_ring(&mut self) {
         let config = &self.setup.config;
         (self.ring.nonce, self.ring.written) = (self.ring.nonce + 1, 0);
@@ -220,6 +223,11 @@ impl World<'_> {
             self.ring.device.timeout = config.flash_timeout;
             self.ring.device.latency_max = Nanos::from_micros(100);
         }
+        self.fit_flash();
+    }
+
+    /// Flash is as large as the engine has it.
+    fn fit_flash(&mut self) {
         let flash_size = self.engine.flash_size();
         if self.flash.bytes().len() as u64 == flash_size {
             return;

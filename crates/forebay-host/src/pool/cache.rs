@@ -81,14 +81,14 @@ impl Pool {
         let wanted = self.segments_for(bytes);
         self.check_tables()?;
         ensure!(self.taken[usize::from(disk.0)], "the disk has no cache on flash");
-        let slots = self.lease_up_to(disk, wanted)?;
+        let more = wanted.saturating_sub(self.tables.held(disk, Role::Cache).len());
+        let free = self.free_segments().take(more).count();
         ensure!(
-            slots.len() >= wanted,
-            "the flash {} has only {} of {} segments for its cache",
+            free == more,
+            "the flash {} has only {free} free segments of the {more} that it needs more for its cache",
             self.file.path().display(),
-            slots.len(),
-            wanted
         );
+        let slots = self.lease_up_to(disk, wanted)?;
         self.trim_cache(disk, bytes)?;
         Ok(self.areas(&slots[..wanted], bytes))
     }

@@ -65,8 +65,7 @@ pub(super) fn ring(
     };
     let record = tables.disk(number).expect("there is such a disk");
     let room = segments.len() as u64 * size;
-    let cache = tables.held(number, Role::Cache).len() as u64 * size;
-    if !describes(&header, record, room, cache) {
+    if !describes(&header, record, room) {
         return Some(cold("its index is of another cache"));
     }
     let mut reader = Direct { file, offset: offset + PAGE, pages: Vec::new() };
@@ -89,14 +88,13 @@ pub(super) fn ring(
     })
 }
 
-/// True when a header is of this disk and of a cache and a ring of so many bytes at most.
-fn describes(header: &RingHeader, record: &DiskRecord, room: u64, cache: u64) -> bool {
+/// True when a header is of this disk, and of a ring of so many bytes at most.
+fn describes(header: &RingHeader, record: &DiskRecord, room: u64) -> bool {
     let pages = u64::from(header.pages) + 1;
     header.disk == record.uuid
         && header.disk_size <= record.size
         && header.block_size == record.block_size
         && pages * PAGE <= room
-        && u64::from(header.slots) * u64::from(header.block_size) <= cache
 }
 
 /// Reads pages when they are asked for.

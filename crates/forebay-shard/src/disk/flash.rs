@@ -44,6 +44,14 @@ impl ShardDisk {
         Ok(metadata_bytes(engine.config()))
     }
 
+    /// Whether it could have a cache of `bytes` on flash.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_flash(&self, bytes: u64) -> Result<(), String> {
+        self.port.engine.check_flash(bytes).map_err(|error| error.to_string())
+    }
+
     /// What it uses of flash for cached data.
     pub(crate) fn flash_use(&self) -> FlashUse {
         let engine = &self.port.engine;

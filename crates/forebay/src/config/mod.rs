@@ -251,6 +251,7 @@ impl DiskOptions {
         let block_size = self.block_size.map_or(8 << 10, |size| size.0);
         let flash = self.flash.as_ref().map_or(0, |flash| flash.bytes);
         let cached = disk::flash_for_cache(flash, write_log.as_ref(), block_size);
+        let is_on_flash = |_: &Size| cached > 0;
         DiskSpec {
             in_vain: self.in_vain(write_log.as_ref()),
             write_log,
@@ -265,8 +266,8 @@ impl DiskOptions {
                 shares: self.ram_shares.unwrap_or(SHARES),
             },
             flash_sharing: Sharing {
-                reservation: self.flash_reservation.map_or(cached, |it| it.0),
-                limit: self.flash_limit.map_or(cached, |it| it.0),
+                reservation: self.flash_reservation.filter(is_on_flash).map_or(cached, |it| it.0),
+                limit: self.flash_limit.filter(is_on_flash).map_or(cached, |it| it.0),
                 shares: self.flash_shares.unwrap_or(SHARES),
             },
             flash: self.flash,

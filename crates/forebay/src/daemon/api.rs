@@ -135,6 +135,9 @@ pub struct DiskInfo {
     /// Flash for cached data.
     #[serde(default)]
     pub flash_cache_bytes: u64,
+    /// That at most, until the disk is opened again.
+    #[serde(default)]
+    pub flash_cache_max: u64,
     /// Flash that the write log may take. 0: there is none.
     #[serde(default)]
     pub write_log_bytes: u64,

@@ -177,14 +177,25 @@ fn path(disk: &DiskSpec) -> Option<&PathBuf> {
     disk.flash.as_ref().filter(|_| disk.unplaced.is_none()).map(|flash| &flash.path)
 }
 
+/// Bytes that a disk has for its cache on flash at most: never more than all of `disks` bring there.
+pub(super) fn limit(disk: &DiskSpec, disks: &[DiskSpec]) -> u64 {
+    let (own, cached) = (path(disk), disk.flash_cache_bytes());
+    if own.is_none() || cached == 0 {
+        return cached;
+    }
+    let others = disks.iter().filter(|it| it.name != disk.name && path(it) == own);
+    let all = others.map(DiskSpec::flash_cache_bytes).fold(cached, u64::saturating_add);
+    disk.flash_sharing.limit.min(all)
+}
+
 /// What disks want of the flash at `path`.
 fn shares(at: &Path, disks: &[DiskSpec]) -> Vec<Share> {
     let share = |disk: &DiskSpec| {
         let log = disk.write_log.as_ref().map_or(0, |log| log.bytes);
         let cache = disk.flash_cache_bytes();
         // It may get more at work.
-        let room = if cache > 0 { disk.flash_sharing.limit } else { 0 };
-        Share { cache, ring: ring_bytes_max(room, disk.block_size), log }
+        let ring = ring_bytes_max(limit(disk, disks), disk.block_size);
+        Share { cache, ring, log }
     };
     disks.iter().filter(|disk| path(disk).is_some_and(|it| it == at)).map(share).collect()
 }

@@ -19,12 +19,12 @@ use forebay_shard::{DiskHandle, ShardSender};
 use super::advice::Keeper;
 use super::api::RefusedDisk;
 use super::control::lock;
-use super::flash::Flash;
+use super::flash::{self, Flash};
 use super::opening::{self, Opened};
 use super::reservations::Kept;
 use super::served::ServedDisk;
 use crate::config::values::Name;
-use crate::config::{DaemonSpec, DiskSpec, VhostUserSpec};
+use crate::config::{DaemonSpec, DiskSpec, Sharing, VhostUserSpec};
 
 /// See the module.
 #[derive(Debug)]
@@ -102,7 +102,10 @@ impl Opener {
     /// # Errors
     /// As of [`Opener::open`].
     pub(super) fn open_among(&self, disk: &DiskSpec, disks: &[DiskSpec]) -> Result<Opened> {
-        opening::open(disk, self.flash.of(disk, disks)?, self.state())
+        let limit = flash::limit(disk, disks);
+        let flash_sharing = Sharing { limit, ..disk.flash_sharing };
+        let asked = DiskSpec { flash_sharing, ..disk.clone() };
+        opening::open(&asked, self.flash.of(disk, disks)?, self.state())
     }
 
     /// Hands a disk that was opened to its shard.

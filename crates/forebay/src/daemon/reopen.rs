@@ -62,6 +62,8 @@ pub(super) async fn reopen(
     let Ok(served) = state.find(&before.name.0) else { return Ok(()) };
     let _one = state.opening.lock().await;
     let _its_size = state.resizing.lock().await;
+    let ended = served.clone();
+    let _its_flash = ended.hold_flash().await;
     let reopening = Reopening { state, served, what: difference::in_words(settings) };
     let done = reopening.carry_out((&before, &of_before), (&after, disks)).await;
     if done.is_err() {

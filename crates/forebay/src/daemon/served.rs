@@ -122,13 +122,18 @@ impl ServedDisk {
     /// # Errors
     /// It cannot have that at work; it goes on as before.
     pub(super) async fn resize_flash(self: &Arc<Self>, bytes: u64) -> Result<bool> {
-        let _one = self.resizing_flash.lock().await;
-        let used = self.give_flash_back().await?;
+        // What was asked for before is not done yet: whoever asks again later knows more by then.
+        let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(false) };
+        let bytes = bytes / self.info.block_size * self.info.block_size;
+        let used = self.size_flash_as_used().await?;
         if used.is_shrinking || used.bytes == bytes {
             return Ok(false);
         }
         let parts = match bytes > used.bytes {
-            true => Some(self.size_flash(bytes).await?),
+            true => {
+                self.handle.check_flash(bytes).await?;
+                Some(self.size_flash(bytes).await?)
+            }
             false => None,
         };
         let metadata = self.handle.resize_flash(bytes, parts).await?;
@@ -137,8 +142,22 @@ impl ServedDisk {
         Ok(true)
     }
 
+    /// What it does not use any more of flash goes back to its pool.
+    ///
+    /// # Errors
+    /// The medium's, or the disk has ended.
+    pub(super) async fn give_flash_back(self: &Arc<Self>) -> Result<()> {
+        let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(()) };
+        self.size_flash_as_used().await.map(drop)
+    }
+
+    /// Keeps its cache on flash as it is: for who ends it, so that nothing that it has now comes to the one that follows.
+    pub(super) async fn hold_flash(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.resizing_flash.lock().await
+    }
+
     /// What its cache uses of flash, and nothing else is its own any more.
-    async fn give_flash_back(self: &Arc<Self>) -> Result<FlashUse> {
+    async fn size_flash_as_used(self: &Arc<Self>) -> Result<FlashUse> {
         let used = self.handle.flash_use().await?;
         if !used.is_shrinking {
             self.size_flash(used.bytes).await?;

@@ -40,14 +40,14 @@ pub(super) async fn follow(state: Arc<ControlState>) {
     loop {
         sleep(EVERY).await;
         let spec = state.opener.spec();
-        let Some(seen) = seen(&state, &spec).await else { continue };
+        let seen = seen(&state, &spec).await;
         // A change by command goes first: none waits for a disk that does not answer.
         let Ok(_one) = state.reloading.try_lock() else { continue };
         if !Arc::ptr_eq(&spec, &state.opener.spec()) {
             continue;
         }
         divisions.retain(|whole, _| seen.contains_key(whole));
-        for (whole, disks) in seen {
+        for (whole, disks) in seen.into_iter().filter(|(_, disks)| !disks.is_empty()) {
             divisions.entry(whole).or_default().round(&state, &disks).await;
         }
     }
@@ -67,6 +67,8 @@ struct Division {
     demands: BTreeMap<Name, Demand>,
     /// What each is to have, where that was changed.
     planned: BTreeMap<Name, u64>,
+    /// Why one cannot have that, as was told.
+    told: BTreeMap<Name, String>,
 }
 
 /// A disk that shares, as it is.
@@ -114,6 +116,7 @@ impl Division {
         let is_there = |name: &Name| disks.iter().any(|it| it.name == *name);
         self.demands.retain(|name, _| is_there(name));
         self.planned.retain(|name, _| is_there(name));
+        self.told.retain(|name, _| is_there(name));
         let pool = disks.iter().map(|it| it.brings).fold(0, u64::saturating_add);
         for seen in disks {
             let demand = self.demands.entry(seen.name.clone()).or_default();
@@ -130,30 +133,72 @@ impl Division {
     }
 
     /// Goes towards what is planned: shrinks first, and grows as far as something is free.
-    async fn carry_out(&self, state: &Arc<ControlState>, pool: u64, disks: &[Seen]) {
+    async fn carry_out(&mut self, state: &Arc<ControlState>, pool: u64, disks: &[Seen]) {
+        let planned = self.planned.clone();
         let wanted = |it: &Seen| {
-            let planned = self.planned.get(&it.name).copied().unwrap_or(it.brings);
+            let planned = planned.get(&it.name).copied().unwrap_or(it.brings);
             it.whole(planned.clamp(it.sharing.reservation, it.sharing.limit))
         };
         let taken = disks.iter().map(|it| it.has).fold(0, u64::saturating_add);
         let mut free = pool.saturating_sub(taken);
         let (grow, others): (Vec<_>, Vec<_>) = disks.iter().partition(|it| wanted(it) > it.has);
         for seen in others {
-            resize(state, seen, wanted(seen)).await;
+            self.resize(state, seen, wanted(seen)).await;
         }
         for seen in grow {
             // One that shrinks still has what it is to lose. It may keep that, if it is wanted again.
             let more = seen.whole((wanted(seen) - seen.has).min(free));
             free -= more;
-            resize(state, seen, seen.has + more).await;
+            self.resize(state, seen, seen.has + more).await;
+        }
+    }
+
+    /// Gives a disk another size, unless it was told before.
+    async fn resize(&mut self, state: &Arc<ControlState>, seen: &Seen, bytes: u64) {
+        if seen.whole == Whole::Ram && seen.whole(seen.disk.info().ram_bytes) == bytes {
+            return;
+        }
+        // On a task of its own: what it waits for is given to it, however late it answers.
+        let (opener, disk, whole) = (state.opener.clone(), seen.disk.clone(), seen.whole.clone());
+        let (has, limit) = (seen.has, seen.limit);
+        let resizing = tokio::spawn(async move {
+            match whole {
+                Whole::Ram => opener.resize_ram(&disk, bytes).await.map(|()| true),
+                Whole::Flash(_) if bytes == has => disk.give_flash_back().await.map(|()| false),
+                Whole::Flash(_) => disk.resize_flash(bytes.min(limit)).await,
+            }
+        });
+        let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return };
+        let name = match seen.whole {
+            Whole::Ram => "RAM",
+            Whole::Flash(_) => "flash",
+        };
+        let text = match resized {
+            Ok(false) => return,
+            Ok(true) => {
+                self.told.remove(&seen.name);
+                let (has, brought) = (rounded(bytes), rounded(seen.brings));
+                let what = match bytes < seen.has {
+                    true => format!("lends {name} to others"),
+                    false => format!("gets {name} of others"),
+                };
+                let text = format!("it {what}: it has {has} now, and brought {brought}");
+                return state.report(Some(seen.disk.name()), Severity::Info, &text);
+            }
+            Err(error) => format!("it cannot share {name}: {error:#}"),
+        };
+        let before = self.told.insert(seen.name.clone(), text.clone());
+        if before.as_ref() != Some(&text) {
+            state.report(Some(seen.disk.name()), Severity::Warning, &text);
         }
     }
 }
 
-/// The disks that share something, if each answers.
-async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> Option<BTreeMap<Whole, Vec<Seen>>> {
+/// What is shared, with the disks that do; none of them where one does not answer.
+async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> BTreeMap<Whole, Vec<Seen>> {
     let served = spec.disks.iter().filter_map(|disk| Some((disk, state.find(&disk.name.0).ok()?)));
     let mut all: BTreeMap<Whole, Vec<Seen>> = BTreeMap::new();
+    let mut unanswered = Vec::new();
     for (spec, disk) in served {
         let shares = [shares_ram(spec, &disk), shares_flash(spec, &disk)];
         let shares: Vec<Share> = shares.into_iter().flatten().collect();
@@ -165,7 +210,10 @@ async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> Option<BTreeMap<W
             let status = disk.handle.stats().await.ok()?;
             Some((status, disk.handle.observe(look).await.ok()??))
         };
-        let (status, snapshot) = timeout(ANSWER_MAX, answers).await.ok()??;
+        let Ok(Some((status, snapshot))) = timeout(ANSWER_MAX, answers).await else {
+            unanswered.extend(shares.into_iter().map(|share| share.whole));
+            continue;
+        };
         let engine = &status.engine;
         for Share { whole, unit, brings, sharing, limit } in shares {
             let slots = match whole {
@@ -187,7 +235,10 @@ async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> Option<BTreeMap<W
             all.entry(whole).or_default().push(seen);
         }
     }
-    (!all.is_empty()).then_some(all)
+    for whole in unanswered {
+        all.insert(whole, Vec::new());
+    }
+    all
 }
 
 /// What a disk shares of something.
@@ -220,6 +271,7 @@ fn shares_flash(spec: &DiskSpec, disk: &ServedDisk) -> Option<Share> {
     let units = |bytes: u64| bytes.next_multiple_of(unit);
     let (has, brings) = (disk.info().flash_cache_bytes, spec.flash_cache_bytes());
     let config::Sharing { reservation, limit, shares } = spec.flash_sharing;
+    let limit = limit.min(disk.info.flash_cache_max.max(brings));
     (has > 0 && (spec.shares_flash() || units(has) != units(brings))).then(|| Share {
         whole: Whole::Flash(device),
         unit,
@@ -227,39 +279,4 @@ fn shares_flash(spec: &DiskSpec, disk: &ServedDisk) -> Option<Share> {
         sharing: config::Sharing { reservation: units(reservation), limit: units(limit), shares },
         limit,
     })
-}
-
-/// Gives a disk another size, unless it was told before.
-async fn resize(state: &Arc<ControlState>, seen: &Seen, bytes: u64) {
-    if seen.whole == Whole::Ram && seen.whole(seen.disk.info().ram_bytes) == bytes {
-        return;
-    }
-    // On a task of its own: what it waits for is given to it, however late it answers.
-    let (opener, disk, whole) = (state.opener.clone(), seen.disk.clone(), seen.whole.clone());
-    let limit = seen.limit;
-    let resizing = tokio::spawn(async move {
-        match whole {
-            Whole::Ram => opener.resize_ram(&disk, bytes).await.map(|()| true),
-            // Also what it does not use any more goes back to its pool.
-            Whole::Flash(_) => disk.resize_flash(bytes.min(limit)).await,
-        }
-    });
-    let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return };
-    let name = match seen.whole {
-        Whole::Ram => "RAM",
-        Whole::Flash(_) => "flash",
-    };
-    let (severity, text) = match resized {
-        Ok(false) => return,
-        Ok(true) => {
-            let (has, brought) = (rounded(bytes), rounded(seen.brings));
-            let what = if bytes < seen.has { "lends" } else { "gets" };
-            let whom = if bytes < seen.has { "to" } else { "of" };
-            let text =
-                format!("it {what} {name} {whom} others: it has {has} now, and brought {brought}");
-            (Severity::Info, text)
-        }
-        Err(error) => (Severity::Warning, format!("it cannot share {name}: {error:#}")),
-    };
-    state.report(Some(seen.disk.name()), severity, &text);
 }

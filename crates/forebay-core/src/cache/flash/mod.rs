@@ -50,11 +50,7 @@ impl Flash {
         }
     }
 
-    pub(super) fn metadata_bytes_for(
-        slots: (u32, u32),
-        granules: u32,
-        policy: PolicyKind,
-    ) -> u64 {
+    pub(super) fn metadata_bytes_for(slots: (u32, u32), granules: u32, policy: PolicyKind) -> u64 {
         FlashTier::metadata_bytes_for(slots, granules, policy)
     }
 

@@ -12,7 +12,7 @@ use forebay_host::warm::{self, Started};
 use forebay_shard::{FlashShare, RingShare};
 
 use super::Opening;
-use super::memory::engine;
+use super::memory::{check_engine, engine};
 use super::session::Session;
 
 /// What a disk has of flash for cached data.
@@ -40,7 +40,10 @@ impl Opening<'_> {
         if self.spec.shares_flash() {
             // It begins with what it had: others may have the rest of what it brings, or it some of theirs.
             let had = session.disk.pool.lock().cache_of(number).min(self.config.flash_room);
-            self.config.flash_bytes = if had > 0 { had } else { self.config.flash_bytes };
+            let as_before = Config { flash_bytes: had, ..self.config };
+            if had > 0 && check_engine(&as_before).is_ok() {
+                self.config = as_before;
+            }
         }
         let wanted = self.config.flash_bytes;
         let area = session.disk.pool.lock().take_cache(number, wanted)?;

@@ -21,7 +21,19 @@ const ROOM_MAX: u64 = 64 << 30;
 /// # Errors
 /// It cannot, or the cache needs more for metadata than it may have.
 pub(super) fn engine(config: Config) -> Result<Engine> {
-    let (needed, limit) = (metadata_bytes(&config), config.metadata_bytes_max);
+    check_engine(&config)?;
+    let engine =
+        Engine::new(Config { ram_room: ram_room(), ..config }).map_err(anyhow::Error::new)?;
+    check_memory(size_now(&engine), false)?;
+    Ok(engine)
+}
+
+/// Whether there is memory for an engine's cache and its metadata.
+///
+/// # Errors
+/// There is not, or the cache needs more for metadata than it may have.
+pub(super) fn check_engine(config: &Config) -> Result<()> {
+    let (needed, limit) = (metadata_bytes(config), config.metadata_bytes_max);
     ensure!(
         needed <= limit,
         "the cache needs {} for metadata, limit {}: use a larger block size, a smaller cache, or a \
@@ -29,11 +41,7 @@ pub(super) fn engine(config: Config) -> Result<Engine> {
         rounded(needed),
         rounded(limit)
     );
-    check_memory(needed + config.ram_bytes, false)?;
-    let engine =
-        Engine::new(Config { ram_room: ram_room(), ..config }).map_err(anyhow::Error::new)?;
-    check_memory(size_now(&engine), false)?;
-    Ok(engine)
+    check_memory(needed + config.ram_bytes, false)
 }
 
 /// Bytes of RAM cache that a disk at work has room for, if it did not begin with more.

@@ -74,6 +74,7 @@ impl Opened {
             flash: spec.flash.as_ref().map(ToString::to_string),
             flash_direct: self.on_flash.as_ref().map(|place| place.is_direct),
             flash_cache_bytes: self.engine.config().flash_bytes,
+            flash_cache_max: self.engine.config().flash_room,
             write_log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
             flushes_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
             evidence: self.on_flash.as_ref().and_then(|place| place.evidence.clone()),
