@@ -85,13 +85,8 @@ def a_killed_disk_begins_with_the_flash_that_it_had_and_reads_what_is_there(bed)
 
 @test(forebay_only=True)
 def flash_that_cannot_be_shared_is_refused(bed):
-    bed.image("a.raw", SIZE)
-    served = Served(bed, disk(bed, "a", 'flash = "%s:16MiB"\n' % bed.path("flash")))
-    for option, size, why in [("--flash-reservation", "17MiB", "is more than the 16MiB of --flash"),
-                              ("--flash-limit", "15MiB", "is less than the 16MiB of --flash"),
-                              ("--flash-reservation", "4KiB", "holds no block of 8KiB"),
-                              ("--flash-shares", "0", "use 1 to 1000000")]:
-        command = [bed.program, "disk", "set", "a", option, size, "--control", served.control]
-        said = bed.run(command, code=None)
-        assert said.returncode == 1 and why in said.stderr, said
-    assert served.server.stop() == 0
+    test_sharing.refused(bed, 'flash = "%s:16MiB"\n' % bed.path("flash"),
+                         ("--flash-reservation", "17MiB", "is more than the 16MiB of --flash"),
+                         ("--flash-limit", "15MiB", "is less than the 16MiB of --flash"),
+                         ("--flash-reservation", "4KiB", "holds no block of 8KiB"),
+                         ("--flash-shares", "0", "use 1 to 1000000"))

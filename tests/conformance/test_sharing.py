@@ -65,15 +65,21 @@ def a_disk_gets_ram_that_another_does_not_need_and_gives_it_back(bed):
     assert served.server.stop() == 0
 
 
-@test(forebay_only=True)
-def what_cannot_be_shared_is_refused(bed):
+def refused(bed, more, *cases):
+    """Each option with a size that a disk at work cannot have, and why not."""
     bed.image("a.raw", SIZE)
-    served = Served(bed, disk(bed, "a"))
-    for option, size, why in [("--ram-reservation", "9MiB", "is more than --ram 8MiB"),
-                              ("--ram-limit", "7MiB", "is less than --ram 8MiB"),
-                              ("--ram-reservation", "4KiB", "holds no block of 8KiB"),
-                              ("--ram-shares", "0", "use 1 to 1000000")]:
+    served = Served(bed, disk(bed, "a", more))
+    for option, size, why in cases:
         command = [bed.program, "disk", "set", "a", option, size, "--control", served.control]
         said = bed.run(command, code=None)
         assert said.returncode == 1 and why in said.stderr, said
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def what_cannot_be_shared_is_refused(bed):
+    refused(bed, "",
+            ("--ram-reservation", "9MiB", "is more than --ram 8MiB"),
+            ("--ram-limit", "7MiB", "is less than --ram 8MiB"),
+            ("--ram-reservation", "4KiB", "holds no block of 8KiB"),
+            ("--ram-shares", "0", "use 1 to 1000000"))

@@ -17,11 +17,13 @@
 use anyhow::{Context, Result, ensure};
 use forebay_core::cache_index::header::RingHeader;
 use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::flash_pool::lease::{Holder, Lease, Role};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::SegmentId;
 
 use super::file::PoolPage;
+use super::room::SPARE_SEGMENTS;
 use super::tables::VOID;
 use super::{Area, Held, Pool};
 
@@ -70,6 +72,19 @@ impl Pool {
     /// Bytes that a disk has for the slots of its cache.
     pub fn cache_of(&self, disk: DiskNumber) -> u64 {
         self.tables.held(disk, Role::Cache).len() as u64 * self.geometry().segment_size()
+    }
+
+    /// Bytes that a cache may begin with, beside a ring of `ring` bytes, and leave to every log what it may take: for disks that
+    /// share, of which others may have some of what this one brings.
+    pub fn spare_for_cache(&self, ring: u64) -> u64 {
+        let claimed = |(number, record): (DiskNumber, &DiskRecord)| {
+            let spare = if record.log_max > 0 { SPARE_SEGMENTS as usize } else { 0 };
+            let most = self.segments_for(record.log_max) + spare;
+            most.saturating_sub(self.tables.log_segments(number))
+        };
+        let logs: usize = self.tables.disks().map(claimed).sum();
+        let spare = self.free_segments().count().saturating_sub(logs + self.segments_for(ring));
+        spare as u64 * self.geometry().segment_size()
     }
 
     /// A disk at work has segments for a cache of `bytes` from now on: more are taken, or the last ones given up, of which

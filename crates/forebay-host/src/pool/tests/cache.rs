@@ -163,3 +163,48 @@ fn a_ring_that_is_leased_anew_has_no_header_of_an_older_one() {
         }
     }
 }
+
+#[test]
+fn a_cache_at_work_gets_more_segments_all_or_none_and_gives_the_last_ones_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 8 * MIB, ring: MIB, log: 0 }; 2];
+    let mut pool = open(&path, &shares).unwrap();
+    let [db, web] = ["db", "web"].map(|name| {
+        let wish = DiskWish { log_bytes: 0, ..wish(name, &format!("file:/{name}")) };
+        pool.admit(&wish).unwrap()
+    });
+    let first = pool.take_cache(db, 4 * MIB).unwrap();
+    pool.take_cache(web, 4 * MIB).unwrap();
+    let grown = pool.size_cache(db, 8 * MIB).unwrap();
+    assert_eq!(grown.iter().map(|area| area.len).sum::<u64>(), 8 * MIB);
+    assert_eq!(grown[0], first.slots[0]);
+    // What is not there is not taken in part.
+    let free = pool.free_segments().count();
+    let error = pool.size_cache(web, 100 * MIB).unwrap_err().to_string();
+    assert!(error.contains("free segments of the"), "{error}");
+    assert_eq!(pool.free_segments().count(), free);
+    let shrunk = pool.size_cache(db, 2 * MIB).unwrap();
+    assert_eq!(pool.free_segments().count(), free + 6);
+    assert_eq!(shrunk.iter().map(|area| area.len).sum::<u64>(), 2 * MIB);
+    // A restart finds it so.
+    drop(pool);
+    let pool = open(&path, &shares).unwrap();
+    assert_eq!((pool.cache_of(db), pool.cache_of(web)), (2 * MIB, 4 * MIB));
+}
+
+#[test]
+fn a_cache_that_begins_leaves_to_logs_what_they_may_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 8 * MIB, ring: 0, log: 4 * MIB }];
+    let mut pool = open(&path, &shares).unwrap();
+    let free = pool.free_segments().count() as u64;
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    let size = pool.geometry().segment_size();
+    let log = 4 * MIB / size + SPARE_SEGMENTS;
+    assert_eq!(pool.spare_for_cache(0), (free - log) * size);
+    assert_eq!(pool.spare_for_cache(size), (free - log - 1) * size);
+    pool.take_cache(number, pool.spare_for_cache(0)).unwrap();
+    assert_eq!(pool.spare_for_cache(0), 0);
+}

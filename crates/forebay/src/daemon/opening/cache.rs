@@ -38,12 +38,7 @@ impl Opening<'_> {
             * session.begun.geometry().segment_size();
         self.config.flash_room = self.config.flash_room.min(whole);
         if self.spec.shares_flash() {
-            // It begins with what it had: others may have the rest of what it brings, or it some of theirs.
-            let had = session.disk.pool.lock().cache_of(number).min(self.config.flash_room);
-            let as_before = Config { flash_bytes: had, ..self.config };
-            if had > 0 && check_engine(&as_before).is_ok() {
-                self.config = as_before;
-            }
+            self.config.flash_bytes = self.shared_cache(session);
         }
         let wanted = self.config.flash_bytes;
         let area = session.disk.pool.lock().take_cache(number, wanted)?;
@@ -71,6 +66,20 @@ impl Opening<'_> {
         let (begun, generation) = (&session.begun, session.generation);
         let ring = warm::Start::new(begun, number, &area, generation, &mut self.config)?;
         Ok(Cache { area: Some(area), ring })
+    }
+
+    /// Bytes that a disk which shares flash begins with: what it had, as others may have the rest of what it brings, or it some
+    /// of theirs. One that had nothing takes what is free.
+    fn shared_cache(&self, session: &Session) -> u64 {
+        let Config { flash_bytes: brings, flash_room: room, block_size, .. } = self.config;
+        let pool = session.disk.pool.lock();
+        let had = pool.cache_of(session.disk.number).min(room);
+        let as_before = Config { flash_bytes: had, ..self.config };
+        if had >= block_size && (had <= brings || check_engine(&as_before).is_ok()) {
+            return had;
+        }
+        let spare = pool.spare_for_cache(warm::ring_bytes_max(room, block_size));
+        spare.clamp(self.spec.flash_sharing.reservation.min(brings), brings)
     }
 
     /// Makes the engine: it goes on with the log, and with what the cache kept if that may be used. Beside it what its
