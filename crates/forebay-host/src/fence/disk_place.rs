@@ -58,15 +58,16 @@ impl DiskPlace {
         }
     }
 
-    /// Its cache on flash has room for `bytes` from now on, and nothing beyond may be believed. Where that is.
+    /// Its cache on flash has room for `bytes` from now on, and nothing beyond may be believed. `own`: what it brings. Where that
+    /// is.
     ///
     /// # Errors
     /// There is not so much, or the medium's, or the disk has ended: what it had may be somebody else's by now.
-    pub fn size_cache(&self, bytes: u64) -> Result<Vec<Area>> {
+    pub fn size_cache(&self, bytes: u64, own: u64) -> Result<Vec<Area>> {
         let stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let Stay::Served(..) = &*stay else { bail!("the disk has ended") };
         let (pool, number) = self.pool.as_ref().context("the disk has no flash")?;
-        pool.size_cache(*number, bytes)
+        pool.size_cache(*number, bytes, own)
     }
 
     /// Bytes of a segment of its pool, where it has one.

@@ -87,20 +87,26 @@ impl Pool {
         spare as u64 * self.geometry().segment_size()
     }
 
-    /// A disk at work has segments for a cache of `bytes` from now on: more are taken, or the last ones given up, of which
-    /// nothing may be believed any more. Where they are.
+    /// A disk at work has segments for a cache of `bytes` from now on: more are taken, all or none, or the last ones given up,
+    /// of which nothing may be believed any more. Up to `own` it has a right to what is free, and caches go that nobody has taken
+    /// over. Beyond that it takes nothing that logs may need. Where the segments are.
     ///
     /// # Errors
     /// There are not so many, or the medium's.
-    pub fn size_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<Vec<Area>> {
+    pub fn size_cache(&mut self, disk: DiskNumber, bytes: u64, own: u64) -> Result<Vec<Area>> {
         let wanted = self.segments_for(bytes);
         self.check_tables()?;
         ensure!(self.taken[usize::from(disk.0)], "the disk has no cache on flash");
         let more = wanted.saturating_sub(self.tables.held(disk, Role::Cache).len());
-        let free = self.free_segments().take(more).count();
+        let is_own = bytes <= own;
+        let has_room = |pool: &Pool| match is_own {
+            true => pool.free_segments().take(more).count() == more,
+            false => pool.spare_for_cache(0) >= more as u64 * pool.geometry().segment_size(),
+        };
+        while is_own && !has_room(self) && self.give_up_a_cache() {}
         ensure!(
-            free == more,
-            "the flash {} has only {free} free segments of the {more} that it needs more for its cache",
+            has_room(self),
+            "the flash {} has no room for {more} more segments of its cache",
             self.file.path().display(),
         );
         let slots = self.lease_up_to(disk, wanted)?;

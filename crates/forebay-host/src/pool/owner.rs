@@ -52,7 +52,7 @@ enum Wish {
     Void(DiskNumber, VoidAnswer),
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
     Grow(DiskNumber, Evidence, Sender<Result<()>>),
-    SizeCache(DiskNumber, u64, Sender<Result<Vec<Area>>>),
+    SizeCache(DiskNumber, (u64, u64), Sender<Result<Vec<Area>>>),
     Close(DiskNumber, Close, Sender<Result<()>>),
     End,
 }
@@ -124,13 +124,13 @@ impl PoolHandle {
     }
 
     /// A disk at work has segments for a cache of `bytes` from now on, and nothing of others may be believed; waits until
-    /// that is durable. Where they are.
+    /// that is durable. `own`: what it brings. Where they are.
     ///
     /// # Errors
     /// There are not so many, or the medium's, or the owner has ended.
-    pub fn size_cache(&self, disk: DiskNumber, bytes: u64) -> Result<Vec<Area>> {
+    pub fn size_cache(&self, disk: DiskNumber, bytes: u64, own: u64) -> Result<Vec<Area>> {
         let (answer, sized) = mpsc::channel();
-        let _ = self.wishes.send(Wish::SizeCache(disk, bytes, answer));
+        let _ = self.wishes.send(Wish::SizeCache(disk, (bytes, own), answer));
         sized.recv().context("the thread that owns the pool has ended")?
     }
 
@@ -268,8 +268,8 @@ impl Owner {
                 let noted = lock(&self.pool).grow(disk, seen);
                 let _ = answer.send(noted);
             }
-            Wish::SizeCache(disk, bytes, answer) => {
-                let sized = lock(&self.pool).size_cache(disk, bytes);
+            Wish::SizeCache(disk, (bytes, own), answer) => {
+                let sized = lock(&self.pool).size_cache(disk, bytes, own);
                 let _ = answer.send(sized);
             }
             Wish::Close(disk, close, answer) => {

@@ -63,9 +63,13 @@ pub(super) async fn reopen(
     let _one = state.opening.lock().await;
     let _its_size = state.resizing.lock().await;
     let ended = served.clone();
-    let _its_flash = ended.hold_flash().await;
-    let reopening = Reopening { state, served, what: difference::in_words(settings) };
-    let done = reopening.carry_out((&before, &of_before), (&after, disks)).await;
+    let done = match ended.hold_flash().await {
+        Err(error) => Err(error),
+        Ok(_held) => {
+            let reopening = Reopening { state, served, what: difference::in_words(settings) };
+            reopening.carry_out((&before, &of_before), (&after, disks)).await
+        }
+    };
     if done.is_err() {
         disks[at] = before;
     }

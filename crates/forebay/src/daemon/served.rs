@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
@@ -10,13 +11,16 @@ use forebay_host::fence::{DiskPlace, LastWrite};
 use forebay_host::population::Wanted;
 use forebay_shard::{DiskFigures, DiskHandle, Drained, FlashUse};
 use tokio::task::spawn_blocking;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::advice::Keeper;
 use super::api::DiskInfo;
 use super::control::lock;
 use super::ending;
 use super::history::History;
+
+/// How long a change of a cache on flash is waited for.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// A disk that is served, or was.
 #[derive(Debug)]
@@ -117,11 +121,12 @@ impl ServedDisk {
     }
 
     /// Gives it a cache of `bytes` on flash, of what its pool has. A smaller one takes its time; what it does not use any more
-    /// goes back to the pool when this is asked for again. False: it has that, or is becoming smaller still.
+    /// goes back to the pool when this is asked for again. `own`: what it brings. False: it has that, or is becoming smaller
+    /// still.
     ///
     /// # Errors
     /// It cannot have that at work; it goes on as before.
-    pub(super) async fn resize_flash(self: &Arc<Self>, bytes: u64) -> Result<bool> {
+    pub(super) async fn resize_flash(self: &Arc<Self>, bytes: u64, own: u64) -> Result<bool> {
         // What was asked for before is not done yet: whoever asks again later knows more by then.
         let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(false) };
         let bytes = bytes / self.info.block_size * self.info.block_size;
@@ -132,7 +137,7 @@ impl ServedDisk {
         let parts = match bytes > used.bytes {
             true => {
                 self.handle.check_flash(bytes).await?;
-                Some(self.size_flash(bytes).await?)
+                Some(self.size_flash(bytes, own).await?)
             }
             false => None,
         };
@@ -152,25 +157,29 @@ impl ServedDisk {
     }
 
     /// Keeps its cache on flash as it is: for who ends it, so that nothing that it has now comes to the one that follows.
-    pub(super) async fn hold_flash(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.resizing_flash.lock().await
+    ///
+    /// # Errors
+    /// A change of before does not come to its end.
+    pub(super) async fn hold_flash(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        let held = timeout(HOLD_MAX, self.resizing_flash.lock()).await;
+        held.context("its flash does not answer, which is to get another size: try again later")
     }
 
     /// What its cache uses of flash, and nothing else is its own any more.
     async fn size_flash_as_used(self: &Arc<Self>) -> Result<FlashUse> {
         let used = self.handle.flash_use().await?;
         if !used.is_shrinking {
-            self.size_flash(used.bytes).await?;
+            self.size_flash(used.bytes, 0).await?;
         }
         Ok(used)
     }
 
-    /// Has room for a cache of `bytes` in its pool: where that is.
-    async fn size_flash(self: &Arc<Self>, bytes: u64) -> Result<Vec<(u64, u64)>> {
+    /// Has room for a cache of `bytes` in its pool: where that is. `own`: what it brings.
+    async fn size_flash(self: &Arc<Self>, bytes: u64, own: u64) -> Result<Vec<(u64, u64)>> {
         let disk = self.clone();
         let sized = spawn_blocking(move || {
             let place = disk.place.as_ref().context("the disk has no flash")?;
-            place.size_cache(bytes)
+            place.size_cache(bytes, own)
         });
         let areas = sized.await.context("a task has ended")??;
         Ok(areas.iter().map(|area| (area.offset, area.len)).collect())

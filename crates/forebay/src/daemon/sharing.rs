@@ -9,7 +9,7 @@
 //! **Invariant:** the disks that share have no more together than they bring, but for a disk that is given more by command
 //! while others have lent theirs: until the next round. Of flash a disk gets only what its pool has given it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,8 +67,8 @@ struct Division {
     demands: BTreeMap<Name, Demand>,
     /// What each is to have, where that was changed.
     planned: BTreeMap<Name, u64>,
-    /// Why one cannot have that, as was told.
-    told: BTreeMap<Name, String>,
+    /// Those of which it was told that they cannot have that.
+    told: BTreeSet<Name>,
 }
 
 /// A disk that shares, as it is.
@@ -116,7 +116,7 @@ impl Division {
         let is_there = |name: &Name| disks.iter().any(|it| it.name == *name);
         self.demands.retain(|name, _| is_there(name));
         self.planned.retain(|name, _| is_there(name));
-        self.told.retain(|name, _| is_there(name));
+        self.told.retain(is_there);
         let pool = disks.iter().map(|it| it.brings).fold(0, u64::saturating_add);
         for seen in disks {
             let demand = self.demands.entry(seen.name.clone()).or_default();
@@ -160,12 +160,12 @@ impl Division {
         }
         // On a task of its own: what it waits for is given to it, however late it answers.
         let (opener, disk, whole) = (state.opener.clone(), seen.disk.clone(), seen.whole.clone());
-        let (has, limit) = (seen.has, seen.limit);
+        let (has, limit, brings) = (seen.has, seen.limit, seen.brings);
         let resizing = tokio::spawn(async move {
             match whole {
                 Whole::Ram => opener.resize_ram(&disk, bytes).await.map(|()| true),
                 Whole::Flash(_) if bytes == has => disk.give_flash_back().await.map(|()| false),
-                Whole::Flash(_) => disk.resize_flash(bytes.min(limit)).await,
+                Whole::Flash(_) => disk.resize_flash(bytes.min(limit), brings).await,
             }
         });
         let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return };
@@ -187,8 +187,7 @@ impl Division {
             }
             Err(error) => format!("it cannot share {name}: {error:#}"),
         };
-        let before = self.told.insert(seen.name.clone(), text.clone());
-        if before.as_ref() != Some(&text) {
+        if self.told.insert(seen.name.clone()) {
             state.report(Some(seen.disk.name()), Severity::Warning, &text);
         }
     }

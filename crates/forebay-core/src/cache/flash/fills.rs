@@ -206,13 +206,13 @@ impl Flash {
             return true;
         };
         let Some(slot) = self.slot_of_fill(key, streams, cx) else {
-            let awaits_record = self.tier.dir.spare().1 > 0;
-            if !awaits_record {
+            let awaits_slot = self.tier.awaits_slot();
+            if !awaits_slot {
                 // All slots are in use, or bad: who knows for how long.
                 cx.counters.flash_fills_skipped_slots += 1;
                 self.end_fill(key, cx);
             }
-            return !awaits_record;
+            return !awaits_slot;
         };
         let fill = &mut self.fills.table[key];
         fill.writing = GranuleMask::span(first, end);

@@ -43,6 +43,9 @@ impl Cache {
 
     /// Empties some of the slots of flash that are to go.
     pub(in crate::cache) fn vacate_flash(&mut self, cx: &mut Cx<'_>) {
+        if !self.is_flash_vacating() {
+            return;
+        }
         let mut visits = self.visits_max();
         while let Some(flash) = working(&mut self.flash)
             && let Some(block) = flash.tier.next_leaving(&mut visits)
@@ -53,6 +56,8 @@ impl Cache {
                 cx.counters.flash_evicted += 1;
             }
         }
+        // They may have waited until all free slots were looked at.
+        self.write_waiting_fills(cx);
     }
 
     /// Slots of flash that are to go are empty when these changes are recorded; `None`: not yet, or there are none.

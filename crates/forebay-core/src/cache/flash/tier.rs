@@ -227,6 +227,11 @@ impl FlashTier {
         self.dir.spare().0 > ahead
     }
 
+    /// True when a slot may become free soon: its record is under way, or not all free ones were looked at.
+    pub(in crate::cache) fn awaits_slot(&self) -> bool {
+        self.dir.spare().1 > 0 || !self.is_sifted
+    }
+
     /// Slots that are to be empty ahead, so that fills need not wait for the index.
     fn reserve(&self) -> u32 {
         let slots = self.dir.slots();

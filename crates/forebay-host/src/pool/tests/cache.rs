@@ -176,21 +176,45 @@ fn a_cache_at_work_gets_more_segments_all_or_none_and_gives_the_last_ones_back()
     });
     let first = pool.take_cache(db, 4 * MIB).unwrap();
     pool.take_cache(web, 4 * MIB).unwrap();
-    let grown = pool.size_cache(db, 8 * MIB).unwrap();
+    let grown = pool.size_cache(db, 8 * MIB, 0).unwrap();
     assert_eq!(grown.iter().map(|area| area.len).sum::<u64>(), 8 * MIB);
     assert_eq!(grown[0], first.slots[0]);
     // What is not there is not taken in part.
     let free = pool.free_segments().count();
-    let error = pool.size_cache(web, 100 * MIB).unwrap_err().to_string();
-    assert!(error.contains("free segments of the"), "{error}");
+    let error = pool.size_cache(web, 100 * MIB, 0).unwrap_err().to_string();
+    assert!(error.contains("no room for"), "{error}");
     assert_eq!(pool.free_segments().count(), free);
-    let shrunk = pool.size_cache(db, 2 * MIB).unwrap();
+    let shrunk = pool.size_cache(db, 2 * MIB, 0).unwrap();
     assert_eq!(pool.free_segments().count(), free + 6);
     assert_eq!(shrunk.iter().map(|area| area.len).sum::<u64>(), 2 * MIB);
     // A restart finds it so.
     drop(pool);
     let pool = open(&path, &shares).unwrap();
     assert_eq!((pool.cache_of(db), pool.cache_of(web)), (2 * MIB, 4 * MIB));
+}
+
+#[test]
+fn beyond_what_it_brings_a_cache_at_work_takes_nothing_of_logs_and_nobody_elses_cache_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 8 * MIB, ring: MIB, log: 4 * MIB }; 2];
+    let mut pool = open(&path, &shares).unwrap();
+    let [db, web] =
+        ["db", "web"].map(|name| serve(&mut pool, &wish(name, &format!("file:/{name}"))).0);
+    let all = pool.spare_for_cache(0);
+    pool.take_cache(web, all - 2 * MIB).unwrap();
+    pool.take_cache(db, 2 * MIB).unwrap();
+    assert!(pool.free_segments().count() > 0 && pool.spare_for_cache(0) == 0);
+    assert!(pool.size_cache(db, 3 * MIB, 0).is_err());
+    // The other one is not opened any more.
+    drop(pool);
+    let mut pool = open(&path, &shares).unwrap();
+    let (db, _) = serve(&mut pool, &wish("db", "file:/db"));
+    pool.take_cache(db, 2 * MIB).unwrap();
+    assert!(pool.size_cache(db, 9 * MIB, 8 * MIB).is_err());
+    assert_eq!(pool.cache_of(web), all - 2 * MIB);
+    pool.size_cache(db, 8 * MIB, 8 * MIB).unwrap();
+    assert_eq!((pool.cache_of(db), pool.cache_of(web)), (8 * MIB, 0));
 }
 
 #[test]

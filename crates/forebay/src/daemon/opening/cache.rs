@@ -72,13 +72,14 @@ impl Opening<'_> {
     /// of theirs. One that had nothing takes what is free.
     fn shared_cache(&self, session: &Session) -> u64 {
         let Config { flash_bytes: brings, flash_room: room, block_size, .. } = self.config;
-        let pool = session.disk.pool.lock();
-        let had = pool.cache_of(session.disk.number).min(room);
-        let as_before = Config { flash_bytes: had, ..self.config };
-        if had >= block_size && (had <= brings || check_engine(&as_before).is_ok()) {
-            return had;
+        let had = session.disk.pool.lock().cache_of(session.disk.number).min(room);
+        if had >= block_size {
+            let as_before = Config { flash_bytes: had, ..self.config };
+            let fits = had <= brings || check_engine(&as_before).is_ok();
+            return if fits { had } else { brings };
         }
-        let spare = pool.spare_for_cache(warm::ring_bytes_max(room, block_size));
+        let ring = warm::ring_bytes_max(room, block_size);
+        let spare = session.disk.pool.lock().spare_for_cache(ring);
         spare.clamp(self.spec.flash_sharing.reservation.min(brings), brings)
     }
 
