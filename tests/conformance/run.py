@@ -39,7 +39,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--server", choices=["forebay", "nbdkit"], default="forebay")
-    parser.add_argument("--forebay", default=os.path.join(ROOT, "target/debug/forebay"))
+    parser.add_argument("--forebay", type=os.path.abspath, default=os.path.join(ROOT, "target/debug/forebay"))
     parser.add_argument("--beside", metavar="COMMAND", help="run this beside the tests")
     parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)) + 1, metavar="N",
                         help="tests at a time (one more than twice the CPUs: many wait)")
