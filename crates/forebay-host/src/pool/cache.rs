@@ -100,6 +100,7 @@ impl Pool {
         let more = wanted.saturating_sub(self.tables.held(disk, Role::Cache).len());
         let is_own = bytes <= own;
         let has_room = |pool: &Pool| match is_own {
+            _ if more == 0 => true,
             true => pool.free_segments().take(more).count() == more,
             false => pool.spare_for_cache(0) >= more as u64 * pool.geometry().segment_size(),
         };

@@ -14,6 +14,7 @@ use super::super::tables::Tables;
 use super::super::{Held, SharedPool, lock};
 use super::*;
 use crate::events::EventSender;
+use crate::fence::{DiskPlace, Guard};
 
 /// Two disks of one pool, with its owner.
 struct Bed {
@@ -202,4 +203,31 @@ fn a_session_after_another_one_of_the_same_pool_knows_the_progress_that_its_shar
     assert_eq!(pool.tables.progress(number), progress);
     let pair = PairId::Progress(number);
     assert_eq!(pool.tables.version(pair), of_shard.version(pair));
+}
+
+#[test]
+fn a_late_change_of_a_cache_takes_nothing_of_the_disk_that_was_opened_again() {
+    let bed = Bed::new();
+    let [disk, _] = bed.disks;
+    let place = || DiskPlace::new(Some((bed.handle.clone(), disk)), None, Guard::Itself);
+    let held = || lock(&bed.pool).cache_of(disk);
+    lock(&bed.pool).take_cache(disk, 2 * MIB).unwrap();
+    let before = place();
+    assert_eq!(
+        before.size_cache(3 * MIB, 3 * MIB).unwrap().iter().map(|it| it.len).sum::<u64>(),
+        3 * MIB
+    );
+    before.leave(EndOfSession::Clean, true, None).unwrap();
+    let again = place();
+    let size = held();
+    // It would free segments that are in use, or lease some for nobody.
+    for bytes in [MIB, 4 * MIB] {
+        let error = before.size_cache(bytes, 4 * MIB).unwrap_err().to_string();
+        assert!(error.contains("has ended"), "{error}");
+        assert_eq!(held(), size);
+    }
+    again.size_cache(MIB, MIB).unwrap();
+    assert_eq!(held(), MIB);
+    drop((before, again));
+    bed.end();
 }
