@@ -237,6 +237,16 @@ impl Driver for Epoll {
         pool.start(Job { key, fd: shared.fd(target), call });
     }
 
+    fn cancel_receive(&mut self, shared: &mut Shared, key: usize) {
+        self.untried.retain(|untried| *untried != key);
+        for pending in &mut self.pending {
+            pending.recv.take_if(|receive| *receive == key);
+        }
+        let cancelled = Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        let completion = shared.finish(key, cancelled);
+        shared.ended.push(completion);
+    }
+
     fn wait(
         &mut self,
         shared: &mut Shared,

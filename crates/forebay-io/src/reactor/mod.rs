@@ -114,6 +114,8 @@ trait Driver: Send + Sync + std::fmt::Debug {
     fn forget(&mut self, freed: &Freed);
     /// Starts the operation, or queues it until the next `wait`.
     fn start(&mut self, shared: &mut Shared, key: usize);
+    /// Ends a receive, unless it ends by itself before.
+    fn cancel_receive(&mut self, shared: &mut Shared, key: usize);
     fn wait(
         &mut self,
         shared: &mut Shared,
@@ -261,6 +263,25 @@ impl Reactor {
         self.drop_freed();
     }
 
+    /// Lets go of a socket without a word to its peer, for another reactor to have it. A receive in flight ends as it would
+    /// have, or with `ECANCELED`: nothing is lost of what the peer has sent. Whoever has the socket waits for that, and for
+    /// what is being sent.
+    ///
+    /// # Errors
+    /// There is no such socket, or the kernel has no descriptor; then nothing has changed.
+    pub fn take_socket(&mut self, id: SocketId) -> io::Result<OwnedFd> {
+        let live = self.shared.sockets.live(id.0 as usize);
+        let taken = live.ok_or_else(|| no_such("socket"))?.fd.try_clone()?;
+        let receive = self.shared.receive_on(id);
+        self.shared.forget_socket(id.0 as usize);
+        let (driver, shared) = self.parts();
+        if let Some(key) = receive {
+            driver.cancel_receive(shared, key);
+        }
+        self.drop_freed();
+        Ok(taken)
+    }
+
     /// As [`Reactor::remove_socket`]; over TCP, what was sent and has not gone yet is dropped instead of
     /// being delivered when the peer can be reached again.
     pub fn abort_socket(&mut self, id: SocketId) {
@@ -305,6 +326,17 @@ impl Reactor {
             driver.on_event_removed(shared, key);
             self.drop_freed();
         }
+    }
+
+    /// Watches it no more, for another reactor to have it, which sees all signals up to then.
+    ///
+    /// # Errors
+    /// There is no such event, or the kernel has no descriptor; then nothing has changed.
+    pub fn take_event(&mut self, id: EventId) -> io::Result<OwnedFd> {
+        let live = self.shared.events.live(id.0 as usize);
+        let taken = live.ok_or_else(|| no_such("event"))?.fd.try_clone()?;
+        self.remove_event(id);
+        Ok(taken)
     }
 
     /// Reads `memory.len` bytes at `offset` of the file.
@@ -471,6 +503,10 @@ impl Drop for Reactor {
             std::mem::forget(driver);
         }
     }
+}
+
+fn no_such(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("the reactor has no such {what}"))
 }
 
 /// An error of the kernel, with what was asked for in front.

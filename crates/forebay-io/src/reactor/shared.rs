@@ -172,9 +172,20 @@ impl Shared {
         if let Some(socket) = self.sockets.live(key) {
             shutdown(socket.fd.as_fd());
         }
+        self.forget_socket(key);
+    }
+
+    /// Lets go of a socket when what is in flight on it has ended.
+    pub(super) fn forget_socket(&mut self, key: usize) {
         if let Some(socket) = self.sockets.remove(key) {
             self.freed.push(Freed::Socket(key, socket.fd));
         }
+    }
+
+    /// The receive in flight on a socket.
+    pub(super) fn receive_on(&self, id: SocketId) -> Option<usize> {
+        let is_it = |op: &Op| op.target == Target::Socket(id) && matches!(op.work, Work::Recv);
+        self.ops.iter().find(|(_, op)| is_it(op)).map(|(key, _)| key)
     }
 
     pub(super) fn remove_event(&mut self, key: usize) {

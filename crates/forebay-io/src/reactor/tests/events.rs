@@ -113,3 +113,20 @@ fn events_are_no_reason_for_a_reactor_not_to_end() {
 fn nothing_or_one(reactor: &mut Reactor) {
     reactor.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
 }
+
+#[test]
+fn an_event_that_is_taken_is_watched_elsewhere_and_no_signal_is_lost() {
+    on_each_kind(|mut first| {
+        let mut second = Reactor::new(64, Some(first.kind())).unwrap();
+        let (id, event) = add_event(&mut first);
+        nothing_comes(&mut first);
+        signal(&event);
+        let taken = first.take_event(id).unwrap();
+        assert!(first.take_event(id).is_err(), "it has it no more");
+        second.add_event(taken, KICK).unwrap();
+        assert_eq!(wait_for_one(&mut second).token, KICK);
+        signal(&event);
+        assert_eq!(wait_for_one(&mut second).token, KICK);
+        nothing_comes(&mut first);
+    });
+}

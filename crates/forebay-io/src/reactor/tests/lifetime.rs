@@ -130,3 +130,70 @@ fn a_reactor_dropped_on_a_foreign_thread_leaves_its_memory_alone() {
     assert!(Arc::strong_count(&arena) <= 2);
     assert!(theirs.as_fd().try_clone_to_owned().is_ok());
 }
+
+/// Two reactors of one kind.
+fn on_two_of_each_kind(test: impl Fn(Reactor, Reactor)) {
+    on_each_kind(|first| {
+        let second = Reactor::new(64, Some(first.kind())).unwrap();
+        test(first, second);
+    });
+}
+
+#[test]
+fn a_socket_that_is_taken_goes_on_in_another_reactor_and_no_byte_is_lost() {
+    on_two_of_each_kind(|mut first, mut second| {
+        let (mut socket, mut theirs) = add_tcp_pair(&mut first);
+        let writer = std::thread::spawn(move || {
+            for piece in pattern(1 << 20).chunks(777) {
+                theirs.write_all(piece).unwrap();
+            }
+            theirs
+        });
+        let (mut seen, mut cancelled) = (Vec::new(), 0);
+        while seen.len() < 1 << 20 {
+            first.recv(socket, None, Vec::with_capacity(3000), Token(1));
+            let mut early = Vec::new();
+            first.wait(Some(Duration::ZERO), &mut early).unwrap();
+            let taken = first.take_socket(socket).unwrap();
+            let received = early.pop().unwrap_or_else(|| wait_for_one(&mut first));
+            assert_eq!(first.in_flight(), 0);
+            match received.result {
+                Ok(count) => assert_eq!(count, received.buffer.as_ref().unwrap().len()),
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+                    cancelled += 1;
+                }
+            }
+            seen.extend(received.buffer.unwrap());
+            socket = second.add_socket(taken).unwrap();
+            std::mem::swap(&mut first, &mut second);
+        }
+        assert!(seen == pattern(1 << 20), "bytes differ");
+        // And the one that has it now can still send.
+        let mut theirs = writer.join().unwrap();
+        first.send(socket, b"bye".to_vec(), 0, Token(2));
+        assert_eq!(wait_for_one(&mut first).result.unwrap(), 3);
+        let mut bytes = [0; 3];
+        theirs.read_exact(&mut bytes).unwrap();
+        assert!(cancelled > 0, "no receive was ever ended early");
+    });
+}
+
+#[test]
+fn a_socket_that_waits_is_taken_and_its_peer_notices_nothing() {
+    on_two_of_each_kind(|mut first, mut second| {
+        let (socket, mut theirs) = add_pair(&mut first);
+        first.recv(socket, None, Vec::with_capacity(10), Token(1));
+        first.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+        let taken = first.take_socket(socket).unwrap();
+        assert_eq!(errno(&wait_for_one(&mut first)), Some(libc::ECANCELED));
+        assert!(first.take_socket(socket).is_err(), "it has it no more");
+        let socket = second.add_socket(taken).unwrap();
+        second.recv(socket, None, Vec::with_capacity(10), Token(2));
+        theirs.write_all(b"hello").unwrap();
+        assert_eq!(wait_for_one(&mut second).buffer.unwrap(), b"hello");
+        drop(theirs);
+        second.recv(socket, None, Vec::with_capacity(10), Token(3));
+        assert_eq!(wait_for_one(&mut second).result.unwrap(), 0);
+    });
+}

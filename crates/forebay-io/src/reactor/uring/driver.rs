@@ -70,6 +70,10 @@ impl Driver for Uring {
         self.push(entry);
     }
 
+    fn cancel_receive(&mut self, _shared: &mut Shared, key: usize) {
+        self.cancel(key as u64);
+    }
+
     fn wait(
         &mut self,
         shared: &mut Shared,
