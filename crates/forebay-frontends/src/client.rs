@@ -14,6 +14,9 @@
 //! that nothing comes between. A request that the engine has by then comes before all later ones
 //! that overlap it, as if it had ended before the reservation.
 //!
+//! A client may go to another shard, when its disks do: it [leaves](Client::leave) the one, and [enters](Client::enter) the
+//! other as a [`Moved`] newcomer. Who is at the other end notices nothing but a pause.
+//!
 //! While a port is held, its clients wait as they do for room in an engine: none gets a buffer, and what has none yet is
 //! not submitted. So the engine comes to owe them nothing, and another one can take its place.
 
@@ -30,7 +33,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::{Arena, Region};
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
 
-/// A disk, as its shard counts them. Never used again while the shard lives.
+/// A disk, as shards count them: no two disks of this process have the same. Never used again while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskId(pub u32);
 
@@ -140,6 +143,25 @@ pub trait Newcomer: Send {
     ) -> io::Result<Box<dyn Client>>;
 }
 
+/// A client that has left its shard, on its way to another one.
+pub struct Moved(pub Box<dyn Client>);
+
+impl Newcomer for Moved {
+    fn disks(&self) -> &[DiskId] {
+        self.0.disks()
+    }
+
+    fn start(
+        mut self: Box<Self>,
+        cx: &mut Context<'_>,
+        id: u32,
+        tokens: Tokens,
+    ) -> io::Result<Box<dyn Client>> {
+        self.0.enter(cx, id, tokens)?;
+        Ok(self.0)
+    }
+}
+
 /// A client of one or several disks.
 ///
 /// The shard's loop, for each client that something happened to:
@@ -154,7 +176,7 @@ pub trait Newcomer: Send {
 /// [`rest`](Client::rest) before the shard sleeps.
 /// [`tick`](Client::tick) at [`next_deadline`](Client::next_deadline); forget the client when
 /// [`is_done`](Client::is_done). Every call may append actions.
-pub trait Client {
+pub trait Client: Send {
     /// The disks that it uses.
     fn disks(&self) -> &[DiskId];
 
@@ -182,6 +204,16 @@ pub trait Client {
 
     /// Closes after [`Client::close`] without waiting any longer for somebody who does not take the answers.
     fn give_up(&mut self, cx: &mut Context<'_>);
+
+    /// Lets go of what it has of its shard, to go to another one; its disks are held, and owe it nothing. False when that takes
+    /// longer: it is asked again then. Once it has left, it enters before anything else happens to it.
+    fn leave(&mut self, cx: &mut Context<'_>) -> bool;
+
+    /// Goes on after it has left, as [`Newcomer::start`] begins.
+    ///
+    /// # Errors
+    /// The reactor does not take what it is to watch: the client is to be dropped.
+    fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> io::Result<()>;
 
     /// Whether it has to be looked at, since nobody tells it of its next request.
     fn looks_out(&self) -> bool {
@@ -280,6 +312,12 @@ impl Port {
     /// A piece of the disk's memory, as the reactor knows it.
     pub fn region(&self, span: Span) -> Region {
         Region { arena: self.arena, offset: span.offset, len: span.len }
+    }
+}
+
+impl fmt::Debug for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Moved").field(&self.disks()).finish()
     }
 }
 

@@ -101,6 +101,12 @@ impl Outbox {
         }
     }
 
+    /// It is empty, and its socket is known by another number from now on.
+    pub(crate) fn enter(&mut self, socket: SocketId, token: Token) {
+        debug_assert!(self.is_empty(), "what is on its way belongs to a shard");
+        (self.socket, self.token) = (socket, token);
+    }
+
     /// True when nothing waits and nothing is on its way.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty() && !self.is_sending

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::{Answer, Client, Context, DiskId, Newcomer, Tokens};
+use forebay_frontends::client::{Answer, Client, Context, DiskId, Moved, Newcomer, Tokens};
 use forebay_io::reactor::{Completion, Lookout};
 use slab::Slab;
 
+use super::mailbox::Leaver;
 use super::token::{Class, token};
 
 /// See the module.
@@ -22,13 +23,23 @@ pub(crate) struct Clients {
     deadline: Nanos,
 }
 
+/// The tokens of a client's operations.
+fn tokens(key: usize) -> Tokens {
+    Tokens {
+        recv: token(Class::Client, 0, 2 * key as u64),
+        send: token(Class::Client, 0, 2 * key as u64 + 1),
+    }
+}
+
 struct Attached {
     client: Box<dyn Client>,
     is_touched: bool,
     is_waiting: bool,
     is_looking: bool,
+    /// It has left for another shard, and is to be fetched.
+    has_left: bool,
     /// Dropped when the client is gone.
-    _guard: Box<dyn Send>,
+    guard: Box<dyn Send>,
 }
 
 impl Clients {
@@ -51,17 +62,14 @@ impl Clients {
     ) -> std::io::Result<()> {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
-        let tokens = Tokens {
-            recv: token(Class::Client, 0, 2 * key as u64),
-            send: token(Class::Client, 0, 2 * key as u64 + 1),
-        };
-        let client = new.start(cx, key as u32, tokens)?;
+        let client = new.start(cx, key as u32, tokens(key))?;
         entry.insert(Attached {
             client,
             is_touched: false,
             is_waiting: false,
             is_looking: false,
-            _guard: guard,
+            has_left: false,
+            guard: guard,
         });
         self.touch(key);
         Ok(())
@@ -176,9 +184,39 @@ impl Clients {
         self.deadline = self.earliest();
     }
 
-    /// Lets the clients of a disk finish what is in flight, take nothing new, and close.
+    /// Lets the clients of a disk finish what is in flight, take nothing new, and close. Those that have left and were not
+    /// fetched come back for that.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>, disk: DiskId) {
+        for (key, attached) in &mut self.slots {
+            if attached.uses(disk) && std::mem::take(&mut attached.has_left) {
+                // One that cannot has no connection any more: it goes with the shard.
+                attached.has_left = attached.client.enter(cx, key as u32, tokens(key)).is_err();
+            }
+        }
         self.each_of(disk, |client| client.close(cx));
+    }
+
+    /// Has all that use one of these disks leave for another shard; whether all have.
+    pub(crate) fn leave(&mut self, cx: &mut Context<'_>, disks: &[DiskId]) -> bool {
+        let mut have_left = true;
+        for (_, attached) in &mut self.slots {
+            if disks.iter().any(|disk| attached.uses(*disk)) {
+                attached.has_left = attached.has_left || attached.client.leave(cx);
+                have_left &= attached.has_left;
+            }
+        }
+        have_left
+    }
+
+    /// Those that use one of these disks, all of which have left.
+    pub(crate) fn take_out(&mut self, disks: &[DiskId]) -> Vec<Leaver> {
+        let uses = |attached: &Attached| disks.iter().any(|disk| attached.uses(*disk));
+        let those = self.slots.iter().filter(|(_, attached)| uses(attached));
+        let keys: Vec<usize> = those.map(|(key, _)| key).collect();
+        self.touched.retain(|key| !keys.contains(key));
+        self.looking.retain(|key| !keys.contains(key));
+        let fetched = keys.into_iter().map(|key| self.slots.remove(key));
+        fetched.map(|attached| (Moved(attached.client), attached.guard)).collect()
     }
 
     /// Closes clients of a disk that were asked to close and do not take their last answers.

@@ -13,11 +13,11 @@ use forebay_core::stats::Latency;
 use forebay_frontends::client::{DiskId, Newcomer};
 use forebay_host::population::Wanted;
 use forebay_io::arena::Arena;
-use forebay_io::mailbox::{SendError, Sender};
+use forebay_io::mailbox::SendError;
 use tokio::sync::oneshot;
 
-use crate::disk::FlashUse;
-use crate::mailbox::{Command, Visit};
+use crate::disk::{FlashUse, Heritage};
+use crate::mailbox::{Command, Home, Visit};
 use crate::{DiskFigures, DiskStatus, Drained, Dropped, EndedHold, Gone};
 
 /// Time that a client waits for room in the mailbox.
@@ -43,7 +43,7 @@ pub struct Resized {
 /// A disk on a shard.
 #[derive(Clone, Debug)]
 pub struct DiskHandle {
-    pub(super) sender: Sender<Command>,
+    pub(super) home: Home,
     pub(super) id: DiskId,
     pub(super) size: Arc<AtomicU64>,
     pub(super) is_open: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ pub struct DiskHandle {
 }
 
 impl DiskHandle {
-    /// The disk, for clients on its shard.
+    /// The disk, for its clients.
     pub fn id(&self) -> DiskId {
         self.id
     }
@@ -70,7 +70,7 @@ impl DiskHandle {
         let give_up = tokio::time::Instant::now() + HAND_OVER_MAX;
         let mut command = Command::Connect(client, guard);
         loop {
-            command = match self.sender.send(command) {
+            command = match self.home.shard().send(command) {
                 Ok(()) => return Ok(()),
                 Err(SendError::Full(back)) if tokio::time::Instant::now() < give_up => back,
                 Err(SendError::Full(_) | SendError::Closed(_)) => return Err(Gone),
@@ -148,7 +148,7 @@ impl DiskHandle {
 
     /// Something that the disk's clients have waited for has happened.
     pub fn wake(&self) {
-        self.sender.answer(Command::Wake(self.id()));
+        self.home.shard().answer(Command::Wake(self.id()));
     }
 
     /// Asks for a mode; the disk is in it some time later.
@@ -303,6 +303,14 @@ impl DiskHandle {
         self.answered(end).await?.map_err(anyhow::Error::msg)
     }
 
+    /// What it leaves to the disk that takes its place.
+    ///
+    /// # Errors
+    /// It has not ended beneath its clients, or the shard has ended.
+    pub(super) async fn heritage(&self) -> anyhow::Result<Heritage> {
+        self.ask(|on| on.disk.heritage()).await?.map_err(anyhow::Error::msg)
+    }
+
     /// Destages everything and ends the disk; returns when it has ended.
     ///
     /// # Errors
@@ -313,7 +321,7 @@ impl DiskHandle {
     }
 
     fn send(&self, command: Command) -> Result<(), Gone> {
-        self.sender.send(command).map_err(|_| Gone)
+        self.home.shard().send(command).map_err(|_| Gone)
     }
 
     /// Looks at what the disk observed of its requests, on its shard: `look` must not take long.
@@ -380,6 +388,6 @@ impl DiskHandle {
 
     /// Does something with the disk that it has asked for itself: there is always room for that.
     fn tell(&self, operation: impl FnOnce(&mut Visit<'_>) + Send + 'static) {
-        self.sender.answer(Command::Disk(self.id(), Box::new(operation)));
+        self.home.shard().answer(Command::Disk(self.id(), Box::new(operation)));
     }
 }

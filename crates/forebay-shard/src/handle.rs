@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 use crate::mailbox::Command;
 use crate::{DiskHandle, Drained, Gone, NewDisk, thread};
 
+/// How often it is looked whether clients have left.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Pause before who found a full mailbox asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -98,14 +100,45 @@ impl ShardSender {
         receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
     }
 
-    /// Hands a disk over that takes the place of one that has ended beneath its clients: they go on.
+    /// Hands a disk over that takes the place of one that has ended beneath its clients: they go on. If that is on another
+    /// shard they do so once they are here ([`ShardSender::take_clients`]).
     ///
     /// # Errors
     /// What the kernel or the backend said; the clients wait on.
-    pub async fn replace(&self, ended: &DiskHandle, disk: NewDisk) -> anyhow::Result<()> {
+    pub async fn replace(&self, ended: &DiskHandle, mut disk: NewDisk) -> anyhow::Result<()> {
+        ended.heritage().await?.give_to(&mut disk);
         let (answer, receiver) = oneshot::channel();
-        self.0.send(Command::Replace(ended.clone(), Box::new(disk), answer)).map_err(|_| Gone)?;
+        let replace = Command::Replace(ended.clone(), Box::new(disk), self.0.clone(), answer);
+        self.0.send(replace).map_err(|_| Gone)?;
         receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)
+    }
+
+    /// Takes the clients of disks that have ended beneath them on another shard, together: other disks have taken their
+    /// place here. Those that come late are sent here from then on.
+    ///
+    /// # Errors
+    /// [`Gone`]: a shard has ended.
+    pub async fn take_clients(&self, disks: &[DiskHandle]) -> Result<(), Gone> {
+        let Some(first) = disks.first() else { return Ok(()) };
+        let from = first.home.shard();
+        let clients = loop {
+            let (answer, receiver) = oneshot::channel();
+            let leave = Command::Leave(disks.to_vec(), self.0.clone(), answer);
+            match from.send(leave) {
+                Ok(()) => {
+                    if let Some(clients) = receiver.await.map_err(|_| Gone)? {
+                        break clients;
+                    }
+                }
+                Err(SendError::Full(_)) => {}
+                Err(SendError::Closed(_)) => return Err(Gone),
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        };
+        for (client, guard) in clients {
+            first.hand_over(Box::new(client), guard).await?;
+        }
+        Ok(())
     }
 }
 

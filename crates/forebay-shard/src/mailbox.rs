@@ -5,11 +5,16 @@
 //!        ▲                                                        │
 //!        └───────────────────── oneshot ◄── answer ───────────────┘  at once, or turns later (disk/answers.rs)
 //! ```
+//! A disk may go to another shard (`ShardSender::take_clients`). Whoever has its handle finds it there.
+//!
 //! An operation on a disk is one closure: what it does, and what it answers, stand in one method of
 //! [`DiskHandle`]. It runs between two turns of its shard, where nothing else touches the disk, and must not take long.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::{DiskId, Newcomer};
+use forebay_frontends::client::{DiskId, Moved, Newcomer};
 use forebay_io::mailbox::Sender;
 use tokio::sync::oneshot;
 
@@ -21,8 +26,11 @@ use super::{DiskHandle, Drained, NewDisk};
 pub(crate) enum Command {
     /// Take a disk.
     Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<DiskHandle, String>>),
-    /// Take a disk in the place of one that has ended beneath its clients.
-    Replace(DiskHandle, Box<NewDisk>, oneshot::Sender<Result<(), String>>),
+    /// Take a disk in the place of one that has ended beneath its clients, here or on another shard.
+    Replace(DiskHandle, Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<(), String>>),
+    /// Have the clients of disks that have ended beneath them leave for another shard, where others have taken their place.
+    /// `None`: that takes longer; ask again.
+    Leave(Vec<DiskHandle>, Sender<Command>, oneshot::Sender<Option<Vec<Leaver>>>),
     /// Take a client; the second is dropped when it is gone.
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Something that clients of a disk may have waited for has happened.
@@ -37,6 +45,35 @@ pub(crate) enum Command {
     Drain(oneshot::Sender<Vec<Drained>>),
     /// End at once.
     Stop,
+}
+
+/// The id of a disk that comes: no other disk of this process has it.
+pub(crate) fn next_id() -> DiskId {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    DiskId(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A client that has left its shard, and what is to be dropped when it is gone.
+pub(crate) type Leaver = (Moved, Box<dyn Send>);
+
+/// The mailbox of the shard that a disk is on.
+#[derive(Clone, Debug)]
+pub(crate) struct Home(Arc<Mutex<Sender<Command>>>);
+
+impl Home {
+    pub(crate) fn new(shard: Sender<Command>) -> Home {
+        Home(Arc::new(Mutex::new(shard)))
+    }
+
+    /// That of now.
+    pub(crate) fn shard(&self) -> Sender<Command> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It has gone to another shard.
+    pub(crate) fn move_to(&self, shard: Sender<Command>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shard;
+    }
 }
 
 /// What is to be done with a disk on its shard.
@@ -67,6 +104,7 @@ impl std::fmt::Debug for Command {
         f.write_str(match self {
             Command::Add(..) => "Add",
             Command::Replace(..) => "Replace",
+            Command::Leave(..) => "Leave",
             Command::Connect(..) => "Connect",
             Command::Wake(..) => "Wake",
             Command::Disk(..) => "Disk",

@@ -8,23 +8,32 @@
 //! A shard may have hundreds of disks, of which hardly any has work. A turn costs what the disks cost that are awake.
 //!
 //! Clients know a disk by its id. A disk that takes the place of another has its id, and a number of its own: what completes
-//! late for the one before finds nobody.
+//! late for the one before finds nobody. What comes late for one that has gone to another shard is sent after it.
 //!
 //! **Invariant:** a disk changes only while it is awake, so its deadline is known while it sleeps. Whoever borrows a
 //! disk to change it wakes it.
 
+use std::collections::BTreeMap;
+
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::{DiskId, Disks, Port};
+use forebay_io::mailbox::Sender;
 
 use crate::disk::ShardDisk;
+use crate::mailbox::Command;
+
+/// Of a disk that is not here: the number of none.
+const NOWHERE: usize = usize::MAX;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Roster {
     /// By number. A number is never used twice; `None`: another disk has taken its place.
     disks: Vec<Option<ShardDisk>>,
-    /// The numbers of the disks, by their ids.
+    /// The numbers of the disks, by their ids; [`NOWHERE`] of those on other shards.
     numbers: Vec<usize>,
+    /// The shards of those that were here.
+    moved: BTreeMap<DiskId, Sender<Command>>,
     is_awake: Vec<bool>,
     /// When each disk that sleeps wants a turn at the latest.
     deadlines: Vec<Nanos>,
@@ -39,38 +48,54 @@ impl Disks for Roster {
 }
 
 impl Roster {
-    /// The number and the id that the next disk has, unless it takes the place of another.
-    pub(crate) fn next(&self) -> (u32, DiskId) {
-        (self.disks.len() as u32, DiskId(self.numbers.len() as u32))
+    /// The number that the next disk has.
+    pub(crate) fn next(&self) -> u32 {
+        self.disks.len() as u32
     }
 
     /// A disk comes, awake, with the next number; with the id of another one it takes its place.
     pub(crate) fn add(&mut self, disk: ShardDisk) {
-        let (id, number) = (disk.id().0 as usize, self.disks.len());
-        match self.numbers.get_mut(id) {
-            Some(known) => {
-                let before = std::mem::replace(known, number);
-                self.disks[before] = None;
-                self.is_awake[before] = false;
-                self.deadlines[before] = Nanos::NEVER;
-                self.awake.retain(|it| *it != before);
-            }
-            None => self.numbers.push(number),
-        }
+        let (id, number) = (disk.id(), self.disks.len());
+        self.remove(id);
+        self.moved.remove(&id);
+        let known = self.numbers.len().max(id.0 as usize + 1);
+        self.numbers.resize(known, NOWHERE);
+        self.numbers[id.0 as usize] = number;
         self.disks.push(Some(disk));
         self.is_awake.push(false);
         self.deadlines.push(Nanos::NEVER);
         self.wake(number);
     }
 
-    /// The numbers of all disks, be they done or not.
-    pub(crate) fn numbers(&self) -> &[usize] {
-        &self.numbers
+    /// A disk is gone.
+    fn remove(&mut self, id: DiskId) {
+        let Some(number) = self.number_of(id) else { return };
+        self.numbers[id.0 as usize] = NOWHERE;
+        self.disks[number] = None;
+        self.is_awake[number] = false;
+        self.deadlines[number] = Nanos::NEVER;
+        self.awake.retain(|it| *it != number);
+    }
+
+    /// A disk has gone to another shard.
+    pub(crate) fn move_to(&mut self, id: DiskId, shard: Sender<Command>) {
+        self.remove(id);
+        self.moved.insert(id, shard);
+    }
+
+    /// Where a disk has gone that was here.
+    pub(crate) fn moved_to(&self, id: DiskId) -> Option<&Sender<Command>> {
+        self.moved.get(&id)
+    }
+
+    /// The numbers of all disks that are here, be they done or not.
+    pub(crate) fn numbers(&self) -> Vec<usize> {
+        self.numbers.iter().copied().filter(|number| *number != NOWHERE).collect()
     }
 
     /// The number of a disk that clients know.
     pub(crate) fn number_of(&self, id: DiskId) -> Option<usize> {
-        self.numbers.get(id.0 as usize).copied()
+        self.numbers.get(id.0 as usize).copied().filter(|number| *number != NOWHERE)
     }
 
     /// All of them, to look at.

@@ -14,14 +14,14 @@ use forebay_core::ids::Nanos;
 use forebay_frontends::client::{Context, DiskId, Newcomer};
 use forebay_host::events::{EventSender, Severity};
 use forebay_io::clock;
-use forebay_io::mailbox::Receiver;
+use forebay_io::mailbox::{Receiver, Sender};
 use forebay_io::reactor::{Completion, Lookout, Reactor};
 use tokio::sync::oneshot;
 
 use super::client::Clients;
 use super::disk::ShardDisk;
 use super::disk::carry_out::Execution;
-use super::mailbox::{Command, Visit};
+use super::mailbox::{self, Command, Home, Leaver, Visit};
 use super::return_path::ReturnPath;
 use super::roster::Roster;
 use super::token::Class;
@@ -214,49 +214,112 @@ impl Shard {
         self.disks.disk(number).drain(now);
     }
 
-    /// Attaches a disk; with the handle of another one it takes its place.
-    fn attach(&mut self, now: Nanos, new: NewDisk, handle: &DiskHandle) -> Result<(), String> {
-        let number = self.disks.next().0;
-        let path = ReturnPath { sender: handle.sender.clone(), number };
+    /// Attaches a disk; with the handle of another one it takes its place. `sender`: of this shard's mailbox.
+    fn attach(
+        &mut self,
+        now: Nanos,
+        new: NewDisk,
+        handle: &DiskHandle,
+        sender: Sender<Command>,
+    ) -> Result<(), String> {
+        let number = self.disks.next();
+        let path = ReturnPath { sender, number };
         let (events, reactor) = (self.events.clone(), &mut self.reactor);
         let attached = ShardDisk::attach(new, now, reactor, events, (handle, path));
         self.disks.add(attached.map_err(|error| error.to_string())?);
         Ok(())
     }
 
-    /// A disk takes the place of one that has ended beneath its clients.
-    fn replace(&mut self, now: Nanos, handle: &DiskHandle, mut new: NewDisk) -> Result<(), String> {
+    /// A disk takes the place of one that has ended beneath its clients, here or on another shard.
+    fn replace(
+        &mut self,
+        now: Nanos,
+        handle: &DiskHandle,
+        mut new: NewDisk,
+        sender: Sender<Command>,
+    ) -> Result<(), String> {
         let before = self.disks.number_of(handle.id).and_then(|number| self.disks.look(number));
-        let before = before.ok_or("there is no such disk")?;
-        before.hand_down(&mut new)?;
+        if let Some(before) = before {
+            before.heritage()?;
+            new.access = before.access();
+        }
         let size = new.engine.config().backend.size;
         if size < handle.size.load(Ordering::Relaxed) {
             return Err("primary storage became shorter".to_owned());
         }
-        self.attach(now, new, handle)?;
+        self.attach(now, new, handle, sender)?;
         handle.size.store(size, Ordering::Relaxed);
         handle.resizes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
+    /// Has clients leave for another shard, where others have taken the place of these disks; `None` while they have not all
+    /// left. Then the disks are gone from here, and whatever else comes for them follows.
+    fn leave(
+        &mut self,
+        now: Nanos,
+        disks: &[DiskHandle],
+        to: &Sender<Command>,
+    ) -> Option<Vec<Leaver>> {
+        let ids: Vec<DiskId> = disks.iter().map(|disk| disk.id).collect();
+        if self.draining.is_some() || !self.clients.leave(&mut context!(self, now), &ids) {
+            return None;
+        }
+        for disk in disks {
+            let here = self.disks.number_of(disk.id).and_then(|number| self.disks.look(number));
+            if let Some(access) = here.map(ShardDisk::access) {
+                let tell = move |on: &mut Visit<'_>| on.disk.set_access(access);
+                to.answer(Command::Disk(disk.id, Box::new(tell)));
+            }
+            self.disks.move_to(disk.id, to.clone());
+            disk.home.move_to(to.clone());
+        }
+        Some(self.clients.take_out(&ids))
+    }
+
+    /// Where the disk of a command has gone that was here.
+    fn moved_to(&self, command: &Command) -> Option<Sender<Command>> {
+        let moved = match command {
+            Command::Connect(new, _) => {
+                new.disks().iter().find_map(|disk| self.disks.moved_to(*disk))
+            }
+            Command::Wake(disk) | Command::Disk(disk, _) => self.disks.moved_to(*disk),
+            Command::Add(..)
+            | Command::Replace(..)
+            | Command::Leave(..)
+            | Command::Asked(..)
+            | Command::Turn(..)
+            | Command::Drain(..)
+            | Command::Stop => None,
+        };
+        moved.cloned()
+    }
+
     fn obey(&mut self, now: Nanos, command: Command) -> Next {
+        if let Some(shard) = self.moved_to(&command) {
+            shard.answer(command);
+            return Next::Go;
+        }
         match command {
             Command::Add(_, _, answer) if self.draining.is_some() => {
                 let _ = answer.send(Err(SHARD_ENDS.to_owned()));
             }
-            Command::Replace(_, _, answer) if self.draining.is_some() => {
+            Command::Replace(_, _, _, answer) if self.draining.is_some() => {
                 let _ = answer.send(Err(SHARD_ENDS.to_owned()));
             }
             Command::Add(new, sender, answer) => {
                 let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
                 let is_open = Arc::new(AtomicBool::new(true));
-                let id = self.disks.next().1;
-                let handle = DiskHandle { sender, id, size, is_open, resizes: Arc::default() };
-                let added = self.attach(now, *new, &handle).map(|()| handle);
+                let (id, home) = (mailbox::next_id(), Home::new(sender.clone()));
+                let handle = DiskHandle { home, id, size, is_open, resizes: Arc::default() };
+                let added = self.attach(now, *new, &handle, sender).map(|()| handle);
                 let _ = answer.send(added);
             }
-            Command::Replace(handle, new, answer) => {
-                let _ = answer.send(self.replace(now, &handle, *new));
+            Command::Replace(handle, new, sender, answer) => {
+                let _ = answer.send(self.replace(now, &handle, *new, sender));
+            }
+            Command::Leave(disks, to, answer) => {
+                let _ = answer.send(self.leave(now, &disks, &to));
             }
             Command::Connect(client, guard) => self.connect(now, client, guard),
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
@@ -275,7 +338,7 @@ impl Shard {
                 let _ = answer.send(());
             }
             Command::Drain(answer) => {
-                for number in self.disks.numbers().to_vec() {
+                for number in self.disks.numbers() {
                     self.drain(now, number);
                 }
                 self.draining = Some(answer);

@@ -13,7 +13,7 @@ use forebay_io::arena::Arena;
 use forebay_io::mailbox;
 use forebay_io::reactor::{Completion, Reactor};
 
-use super::mailbox::Command;
+use super::mailbox::{Command, Home};
 use super::{DiskHandle, MAILBOX_MAX, ShardSender};
 
 /// Stands between whoever hands disks over and a shard.
@@ -68,7 +68,8 @@ pub fn hung(size: u64) -> (DiskHandle, impl Sized) {
     let reactor = Reactor::new(8, None).expect("a reactor");
     let (sender, mailbox) = mailbox::channel(MAILBOX_MAX, reactor.waker());
     let (size, is_open) = (Arc::new(AtomicU64::new(size)), Arc::new(AtomicBool::new(true)));
-    let disk = DiskHandle { sender, id: DiskId(0), size, is_open, resizes: Arc::default() };
+    let home = Home::new(sender);
+    let disk = DiskHandle { home, id: DiskId(0), size, is_open, resizes: Arc::default() };
     (disk, (reactor, mailbox))
 }
 

@@ -21,6 +21,7 @@ use forebay_host::fence::UnreportedLoss;
 use forebay_io::arena::Arena;
 use forebay_io::reactor::{Completion, ReactorKind, Token};
 
+use super::mailbox::Home;
 use super::*;
 
 /// Primary storage that listens on a connection from when it is attached.
@@ -210,6 +211,7 @@ struct Reader {
     id: u32,
     asks: bool,
     answers: Arc<AtomicUsize>,
+    is_leaving: bool,
     is_closed: bool,
 }
 
@@ -227,7 +229,7 @@ impl Newcomer for NewReader {
         _: Tokens,
     ) -> std::io::Result<Box<dyn Client>> {
         let (disk, answers) = ([self.0], self.1);
-        Ok(Box::new(Reader { disk, id, asks: true, answers, is_closed: false }))
+        Ok(Box::new(Reader { disk, id, asks: true, answers, is_leaving: false, is_closed: false }))
     }
 }
 
@@ -252,7 +254,7 @@ impl Client for Reader {
     fn flush(&mut self, _: &mut client::Context<'_>) {}
 
     fn wants_resume(&self) -> bool {
-        self.asks && !self.is_closed
+        self.asks && !self.is_closed && !self.is_leaving
     }
 
     fn resume(&mut self, cx: &mut client::Context<'_>) -> bool {
@@ -267,6 +269,18 @@ impl Client for Reader {
     }
 
     fn give_up(&mut self, _: &mut client::Context<'_>) {}
+
+    fn leave(&mut self, _: &mut client::Context<'_>) -> bool {
+        assert!(self.asks, "an answer is owed to it");
+        // The second time it is asked: it lets go of something first.
+        std::mem::replace(&mut self.is_leaving, true)
+    }
+
+    fn enter(&mut self, _: &mut client::Context<'_>, id: u32, _: Tokens) -> std::io::Result<()> {
+        assert!(std::mem::take(&mut self.is_leaving), "it has left");
+        self.id = id;
+        Ok(())
+    }
 
     fn next_deadline(&self) -> Nanos {
         Nanos::NEVER
@@ -319,11 +333,101 @@ async fn a_disk_takes_the_place_of_another_beneath_its_clients() {
             assert_eq!(handle.stats().await.unwrap().connections, 1);
             if round == 2 {
                 let all = shard.drain().unwrap().await.unwrap();
-                let names: Vec<_> = all.iter().map(|it| (it.id.0, it.name.as_str())).collect();
-                assert_eq!(names, [(0, "other"), (1, "disk")], "each once");
+                let names: Vec<_> = all.iter().map(|it| (it.id, it.name.as_str())).collect();
+                assert_eq!(names, [(other.id(), "other"), (handle.id(), "disk")], "each once");
             } else {
                 assert!(memory.strong_count() > 0);
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_disk_goes_to_another_shard_and_its_clients_with_it() {
+    for kind in [None, Some(ReactorKind::Epoll)] {
+        let (_log, events) = EventLog::start(None).unwrap();
+        let start = |index| ShardHandle::start(index, 2, kind, events.clone()).unwrap();
+        let shards = [start(0), start(1)];
+        let senders = [shards[0].sender(), shards[1].sender()];
+        let (stays, _peer) = disk("stays", Mode::WriteThrough);
+        let stays = senders[0].add(stays).await.unwrap();
+        let mut peers = Vec::new();
+        let mut handles = Vec::new();
+        for name in ["one", "two"] {
+            let (new, peer) = disk(name, Mode::WriteThrough);
+            handles.push(senders[0].add(new).await.unwrap());
+            peers.push(peer);
+        }
+        let answers: [Arc<AtomicUsize>; 3] = Default::default();
+        let asks = |count: usize| answers[count].load(Ordering::Relaxed);
+        let goes_on = async |at: usize, before: usize| {
+            while asks(at) <= before {
+                stays.stats().await.unwrap();
+            }
+        };
+        let connect = |at: usize, disk: &DiskHandle| {
+            let reader = NewReader(disk.id(), answers[at].clone());
+            disk.connect(Box::new(reader), Box::new(())).unwrap();
+        };
+        connect(0, &handles[0]);
+        connect(1, &handles[1]);
+        connect(2, &stays);
+        for round in 0..6_u32 {
+            let (to, clients) = ((round as usize + 1) % 2, 1 + round / 2);
+            for disk in &handles {
+                disk.end_beneath(false).await.unwrap();
+            }
+            let at_the_end = [asks(0), asks(1)];
+            goes_on(2, asks(2)).await;
+            for (disk, name) in handles.iter().zip(["one", "two"]) {
+                let (new, peer) = self::disk(name, Mode::WriteThrough);
+                senders[to].replace(disk, new).await.unwrap();
+                peers.push(peer);
+                // Until its clients go over it is that of before that is asked.
+                assert_eq!(disk.stats().await.unwrap().connections, clients);
+            }
+            assert_eq!([asks(0), asks(1)], at_the_end, "its clients wait");
+            senders[to].take_clients(&handles).await.unwrap();
+            for at in [0, 1] {
+                goes_on(at, at_the_end[at]).await;
+                assert_eq!(handles[at].stats().await.unwrap().connections, clients);
+            }
+            // A handle of before finds it, too, and who comes later is one more.
+            if to == 0 {
+                connect(0, &handles[0]);
+                connect(1, &handles[1]);
+            }
+        }
+        let gone = senders[0].take_clients(&[]).await;
+        assert!(gone.is_ok());
+        let drained = |at: usize| shards[at].drain().unwrap();
+        let first: Vec<_> = drained(0).await.unwrap().into_iter().map(|it| it.name).collect();
+        assert_eq!(first, ["stays", "one", "two"]);
+        assert!(drained(1).await.unwrap().is_empty(), "they left it");
+    }
+}
+
+#[tokio::test]
+async fn what_is_meant_for_a_disk_that_has_gone_to_another_shard_follows_it() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let start = |index| ShardHandle::start(index, 2, None, events.clone()).unwrap();
+    let shards = [start(0), start(1)];
+    let (new, _first) = disk("disk", Mode::WriteThrough);
+    let handle = shards[0].sender().add(new).await.unwrap();
+    // As somebody has it who has looked up its shard, and goes on later.
+    let late = DiskHandle { home: Home::new(shards[0].sender().0), ..handle.clone() };
+    let answers = Arc::new(AtomicUsize::new(0));
+    handle.end_beneath(false).await.unwrap();
+    let (new, _second) = disk("disk", Mode::WriteThrough);
+    shards[1].sender().replace(&handle, new).await.unwrap();
+    shards[1].sender().take_clients(std::slice::from_ref(&handle)).await.unwrap();
+    late.connect(Box::new(NewReader(late.id(), answers.clone())), Box::new(())).unwrap();
+    while answers.load(Ordering::Relaxed) < 10 {
+        assert_eq!(late.stats().await.unwrap().name, "disk");
+    }
+    late.wake();
+    assert!(late.flush().await.unwrap());
+    assert_eq!(handle.stats().await.unwrap().connections, 1);
+    assert!(shards[0].drain().unwrap().await.unwrap().is_empty());
+    assert_eq!(shards[1].drain().unwrap().await.unwrap().len(), 1);
 }

@@ -96,7 +96,8 @@ pub struct Unit {
 #[derive(Debug)]
 struct Member {
     initiator: Initiator,
-    socket: SocketId,
+    /// None while it is on its way to another shard.
+    socket: Option<SocketId>,
     /// The relative identifier of the target port.
     port: u16,
     /// With each unit; none once it was ended.
@@ -213,7 +214,7 @@ impl Device {
     }
 
     /// A session begins; an older one of the same initiator port ends. Its number.
-    pub fn join(&mut self, initiator: Initiator, port: u16, socket: SocketId) -> usize {
+    pub fn join(&mut self, initiator: Initiator, port: u16, socket: Option<SocketId>) -> usize {
         let same = |(_, member): &(usize, &Member)| {
             member.initiator == initiator && !member.nexuses.is_empty()
         };
@@ -230,6 +231,13 @@ impl Device {
     pub fn leave(&mut self, session: usize) {
         let member = self.members.remove(session);
         self.detach(&member.nexuses);
+    }
+
+    /// The session's socket is another one, or none; false when the session was ended.
+    pub fn move_socket(&mut self, session: usize, socket: Option<SocketId>) -> bool {
+        let member = &mut self.members[session];
+        member.socket = socket;
+        !member.nexuses.is_empty()
     }
 
     /// The session's nexus with a unit; `None` when the session was ended.
@@ -417,7 +425,7 @@ impl Device {
             return;
         }
         member.notes.push(Note::Ended);
-        self.ended.push(member.socket);
+        self.ended.extend(member.socket.take());
         let nexuses = std::mem::take(&mut member.nexuses);
         self.detach(&nexuses);
     }

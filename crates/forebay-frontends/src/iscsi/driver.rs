@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! Open ──logout, close, end of stream──► Draining ──all answered and sent──► Closed
-//!   └─── broken protocol, broken socket, silence, another session instead ──────►┘
+//!  │ └─── broken protocol, broken socket, silence, another session instead ──────►┘
+//!  └──leave──► Away ──enter──► Open, on another shard
 //! ```
 //!
 //! Limits: the input is [`INPUT_MIN`] bytes while little comes and at most [`INPUT_MAX`]; nothing is taken
@@ -17,8 +18,9 @@
 //!
 //! **Invariant:** memory that a receive may still write to is not given back before the receive has
 //! ended. **Invariant:** the lock around the [`Device`] is never contended but by whoever asks for statistics:
-//! all sessions of a target live on one shard.
+//! all sessions of a target live on one shard. They leave it together.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_core::action::Span;
@@ -59,6 +61,8 @@ pub type SharedDevice = Arc<Mutex<Device>>;
 enum Phase {
     /// Takes commands.
     Open,
+    /// Has left its shard, or is about to: its receive is to end yet.
+    Away,
     /// Takes none; closes when everything is answered and sent.
     Draining,
     /// The socket is gone; answers are discarded.
@@ -70,6 +74,8 @@ enum Phase {
 pub struct Connection {
     id: u32,
     socket: SocketId,
+    /// What no shard has, while it is away.
+    taken: Option<OwnedFd>,
     tokens: Tokens,
     phase: Phase,
     device: SharedDevice,
@@ -110,7 +116,8 @@ impl Connection {
             self.disks_seen = Some(device.changes());
             self.disks = device.disks();
         }
-        if self.phase != Phase::Closed {
+        // Who is away hears of it when it enters.
+        if !matches!(self.phase, Phase::Away | Phase::Closed) {
             self.session.begin(cx.now, &mut device);
             if self.session.has_late() {
                 let session = &mut self.session;
@@ -130,7 +137,7 @@ impl Connection {
 
     /// Sends what is queued, and copies what the socket does not take.
     fn send(&mut self, cx: &mut Context<'_>, device: &mut Device) {
-        if self.phase == Phase::Closed {
+        if matches!(self.phase, Phase::Away | Phase::Closed) {
             return;
         }
         let sent = self.outbox.flush(cx);

@@ -111,7 +111,7 @@ impl World {
         };
         let mut device = Device::new(vec![unit]);
         let initiator = Initiator { name: "iqn.2026-01.x:host".to_owned(), isid: [1; 6] };
-        let member = device.join(initiator.clone(), 1, SocketId(0));
+        let member = device.join(initiator.clone(), 1, Some(SocketId(0)));
         let rules = Rules {
             initial_r2t: bit(0),
             immediate_data: bit(1),
@@ -236,7 +236,7 @@ impl World {
 /// A second session, after which tasks that it aborts are answered.
 fn join_another(device: &mut Device) -> usize {
     let initiator = Initiator { name: "iqn.2026-01.x:other".to_owned(), isid: [2; 6] };
-    let other = device.join(initiator, 1, SocketId(1));
+    let other = device.join(initiator, 1, Some(SocketId(1)));
     // The power on is told once.
     device.ask(other, Some(0), Cdb([0; 16]), 0, None);
     let list = [&[0, 0, 0, 0, 0x0a, 10, 2, 16, 0, 0x40][..], &[0; 6]].concat();

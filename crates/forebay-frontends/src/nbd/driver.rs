@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! Open ──DISC, end of stream, close, the disk ends──► Draining ──all answered and sent──► Closed
-//!   └────── broken protocol, broken socket, stalled client ─────────────────►┘
+//!  │ └────── broken protocol, broken socket, stalled client ─────────────────►┘
+//!  └──leave──► Away ──enter──► Open, on another shard
 //! ```
 //!
 //! Limits:
@@ -26,6 +27,8 @@
 mod greeted;
 
 pub use greeted::Greeted;
+
+use std::os::fd::OwnedFd;
 
 use forebay_core::action::{Buffer, ReplyData, Span};
 use forebay_core::geometry::ByteRange;
@@ -50,6 +53,8 @@ pub const STALL_MAX: Nanos = Nanos::from_millis(30_000);
 enum Phase {
     /// Takes requests.
     Open,
+    /// Has left its shard, or is about to: its receive is to end yet.
+    Away,
     /// Takes none; closes when everything is answered and sent.
     Draining,
     /// The socket is gone; answers are discarded.
@@ -98,6 +103,8 @@ pub struct Connection {
     id: u32,
     disk: DiskId,
     socket: SocketId,
+    /// What no shard has, while it is away.
+    taken: Option<OwnedFd>,
     tokens: Tokens,
     phase: Phase,
     session: Session,
@@ -130,6 +137,7 @@ impl Connection {
             id,
             disk,
             socket,
+            taken: None,
             tokens,
             phase: Phase::Open,
             session,
@@ -162,8 +170,12 @@ impl Connection {
 
     /// True when all that was submitted is answered; a payload that is cut short is not waited for.
     fn is_answered(&self) -> bool {
-        let unsubmitted = usize::from(self.incoming.is_some());
-        self.session.in_flight() == unsubmitted
+        let waiting = match self.waiting {
+            None | Some(Waiting::Room { .. }) => 0,
+            Some(Waiting::Memory { .. }) => 1,
+            Some(Waiting::Place { second, .. }) => 1 + usize::from(second.is_some()),
+        };
+        self.session.in_flight() == waiting + usize::from(self.incoming.is_some())
     }
 
     fn on_received(&mut self, cx: &mut Context<'_>, completion: Completion) {
@@ -171,6 +183,10 @@ impl Connection {
         self.receive_deadline = Nanos::NEVER;
         debug_assert!(self.input.is_empty(), "the input was moved into the reactor");
         self.input = completion.buffer.unwrap_or_default();
+        if self.phase == Phase::Away {
+            // An end of the stream, or an error, is found again.
+            return;
+        }
         if self.phase != Phase::Open {
             self.drop_unsubmitted(cx);
             return;
@@ -370,8 +386,13 @@ impl Connection {
     }
 
     fn tag(&self, key: u32) -> RequestTag {
-        RequestTag(u64::from(self.id) << 32 | u64::from(key))
+        tag(self.id, key)
     }
+}
+
+/// The tag of a request of a client.
+fn tag(id: u32, key: u32) -> RequestTag {
+    RequestTag(u64::from(id) << 32 | u64::from(key))
 }
 
 impl Client for Connection {
@@ -434,6 +455,9 @@ impl Client for Connection {
     }
 
     fn wants_resume(&self) -> bool {
+        if self.phase == Phase::Away {
+            return false;
+        }
         match self.waiting {
             None => false,
             Some(Waiting::Room { in_flight }) => {
@@ -461,8 +485,33 @@ impl Client for Connection {
         }
     }
 
+    fn leave(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_quiet = self.is_answered() && self.outbox.is_empty();
+        if self.phase == Phase::Open && is_quiet && self.incoming.is_none() {
+            // Without a descriptor for it, it tries again.
+            self.taken = cx.reactor.take_socket(self.socket).ok();
+            if self.taken.is_some() {
+                self.phase = Phase::Away;
+                self.receive_deadline = Nanos::NEVER;
+            }
+        }
+        self.phase == Phase::Away && !self.is_receiving
+    }
+
+    fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> std::io::Result<()> {
+        let taken = self.taken.take().expect("it has left");
+        self.socket = cx.reactor.add_socket(taken)?;
+        (self.id, self.tokens, self.phase) = (id, tokens, Phase::Open);
+        self.outbox.enter(self.socket, tokens.send);
+        if let Some(Waiting::Place { request, .. }) = &mut self.waiting {
+            request.tag = tag(id, request.tag.0 as u32);
+        }
+        self.take_requests(cx);
+        Ok(())
+    }
+
     fn next_deadline(&self) -> Nanos {
-        if self.phase == Phase::Closed {
+        if matches!(self.phase, Phase::Away | Phase::Closed) {
             return Nanos::NEVER;
         }
         let send = self.outbox.sending_since().plus(STALL_MAX);

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! Open ──Order::Stop, close──► Draining ──all that was taken is answered──► Closed
-//!   └─ broken ring: takes nothing more, until it is stopped
+//!  │└─ broken ring: takes nothing more, until it is stopped
+//!  └──leave──► Away ──enter──► Open, on another shard
 //! ```
 //! **Invariants.** A request's pieces belong to the memory that was the guest's when it was taken: that map is kept until it
 //! is answered. A request that a disk at its end refuses is not answered: it stays marked, and the next daemon does it.
@@ -54,6 +55,8 @@ const LOOK_AHEAD: u16 = 32;
 enum Phase {
     /// Takes requests.
     Open,
+    /// Has left its shard.
+    Away,
     /// Takes none; ends when what it took is answered.
     Draining,
     /// No ring is listened to any more.
@@ -93,6 +96,8 @@ pub struct Queue {
     kick: EventId,
     /// Rings when there are orders.
     bell: EventId,
+    /// Kick and bell, while it is away.
+    taken: Option<[OwnedFd; 2]>,
     orders: Receiver<Ordered>,
     ended_at: EndedAt,
     agreed: Agreed,
@@ -127,11 +132,7 @@ impl Queue {
         let map = setup.ring.memory.clone();
         let ring = Ring::open(setup.ring)?;
         let failed = |error| RingError::Kick { queue, error };
-        let kick = cx.reactor.add_event(setup.kick, tokens.recv).map_err(failed)?;
-        let bell = cx.reactor.add_event(bell, tokens.send).map_err(|error| {
-            cx.reactor.remove_event(kick);
-            failed(error)
-        })?;
+        let (kick, bell) = watch(cx, [setup.kick, bell], tokens).map_err(failed)?;
         let slots = (0..ring.size()).map(|_| Slot::default()).collect();
         let mut queue = Queue {
             id,
@@ -141,6 +142,7 @@ impl Queue {
             ring,
             kick,
             bell,
+            taken: None,
             orders,
             ended_at,
             agreed: setup.agreed,
@@ -372,7 +374,28 @@ impl Queue {
     }
 
     fn tag(&self, head: u16) -> RequestTag {
-        RequestTag(u64::from(self.id) << 32 | u64::from(head))
+        tag(self.id, head)
+    }
+}
+
+/// The tag of the request at `head` of a client's ring.
+fn tag(id: u32, head: u16) -> RequestTag {
+    RequestTag(u64::from(id) << 32 | u64::from(head))
+}
+
+/// Has both eventfds watched: of the guest, and of the control socket.
+fn watch(
+    cx: &mut Context<'_>,
+    [kick, bell]: [OwnedFd; 2],
+    tokens: Tokens,
+) -> std::io::Result<(EventId, EventId)> {
+    let kick = cx.reactor.add_event(kick, tokens.recv)?;
+    match cx.reactor.add_event(bell, tokens.send) {
+        Ok(bell) => Ok((kick, bell)),
+        Err(error) => {
+            cx.reactor.remove_event(kick);
+            Err(error)
+        }
     }
 }
 

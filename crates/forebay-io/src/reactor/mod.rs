@@ -328,15 +328,13 @@ impl Reactor {
         }
     }
 
-    /// Watches it no more, for another reactor to have it, which sees all signals up to then.
+    /// A descriptor of it, for another reactor to watch: that sees all signals up to then.
     ///
     /// # Errors
-    /// There is no such event, or the kernel has no descriptor; then nothing has changed.
-    pub fn take_event(&mut self, id: EventId) -> io::Result<OwnedFd> {
+    /// There is no such event, or the kernel has no descriptor.
+    pub fn copy_event(&mut self, id: EventId) -> io::Result<OwnedFd> {
         let live = self.shared.events.live(id.0 as usize);
-        let taken = live.ok_or_else(|| no_such("event"))?.fd.try_clone()?;
-        self.remove_event(id);
-        Ok(taken)
+        live.ok_or_else(|| no_such("event"))?.fd.try_clone()
     }
 
     /// Reads `memory.len` bytes at `offset` of the file.

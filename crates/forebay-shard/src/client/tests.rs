@@ -89,6 +89,14 @@ impl Client for Watched {
         ring.has_work
     }
 
+    fn leave(&mut self, _cx: &mut Context<'_>) -> bool {
+        unreachable!("it uses no disk")
+    }
+
+    fn enter(&mut self, _cx: &mut Context<'_>, _id: u32, _tokens: Tokens) -> io::Result<()> {
+        unreachable!("it does not leave")
+    }
+
     fn next_deadline(&self) -> Nanos {
         Nanos::NEVER
     }

@@ -1,7 +1,7 @@
 //! A disk ends beneath its clients, and another one takes its place.
 //!
 //! ```text
-//!   serving ── hold_clients ──► held ── owes them nothing ──► draining (ending.rs) ─► done ── hand_down ──► the next one
+//!   serving ── hold_clients ──► held ── owes them nothing ──► draining (ending.rs) ─► done ── heritage ──► the next one
 //!      ▲                         │
 //!      └── let_clients_go_on ────┘  requests do not finish
 //! ```
@@ -9,6 +9,7 @@
 //! has begun it may finish. So nobody notices more than a pause.
 
 use forebay_core::ids::Nanos;
+use forebay_frontends::client::Permission;
 
 use super::ShardDisk;
 use super::detach::{Detaching, ENDING};
@@ -89,20 +90,48 @@ impl ShardDisk {
         Ok(())
     }
 
-    /// What outlives it goes to the disk that takes its place: what reservations leave to others, that destaging is paused,
-    /// and that a guest has to hear of a loss.
+    /// What it leaves to the disk that takes its place.
     ///
     /// # Errors
     /// It has not ended beneath its clients.
-    pub(crate) fn hand_down(&self, new: &mut NewDisk) -> Result<(), String> {
+    pub(crate) fn heritage(&self) -> Result<Heritage, String> {
         if !self.is_done() || !self.ending.beneath {
             return Err("the disk before it is at work".to_owned());
         }
-        new.access = self.port.access;
-        new.is_paused = self.port.engine.log_statistics(Nanos(0)).is_some_and(|log| log.is_paused);
-        if self.port.engine.has_untold_loss() {
+        let engine = &self.port.engine;
+        Ok(Heritage {
+            is_paused: engine.log_statistics(Nanos(0)).is_some_and(|log| log.is_paused),
+            has_untold_loss: engine.has_untold_loss(),
+        })
+    }
+
+    /// What reservations leave to clients that have no part in them.
+    pub(crate) fn access(&self) -> Permission {
+        self.port.access
+    }
+
+    /// The same, as it was when the clients went over.
+    pub(crate) fn set_access(&mut self, access: Permission) {
+        self.port.access = access;
+    }
+}
+
+/// What outlives a disk that has ended beneath its clients. What reservations leave to others may change until its clients
+/// go over: that goes with them.
+#[derive(Clone, Copy, Debug)]
+pub struct Heritage {
+    /// Destaging is paused.
+    is_paused: bool,
+    /// A guest has to hear of a loss.
+    has_untold_loss: bool,
+}
+
+impl Heritage {
+    /// Gives it to the one that takes its place.
+    pub(crate) fn give_to(self, new: &mut NewDisk) {
+        new.is_paused = self.is_paused;
+        if self.has_untold_loss {
             new.engine.remember_untold_loss();
         }
-        Ok(())
     }
 }

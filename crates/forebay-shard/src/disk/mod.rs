@@ -56,6 +56,7 @@ mod registration;
 mod ring;
 mod storage;
 
+pub use beneath::Heritage;
 pub use flash::FlashUse;
 pub use log::LogShare;
 

@@ -1,10 +1,12 @@
 //! The connection as its shard sees it.
 
+use std::io;
+
 use forebay_core::ids::Nanos;
 use forebay_io::reactor::Completion;
 
-use super::{Connection, Phase};
-use crate::client::{Answer, Client, Context, DiskId};
+use super::{Connection, Phase, lock};
+use crate::client::{Answer, Client, Context, DiskId, Tokens};
 
 impl Client for Connection {
     fn disks(&self) -> &[DiskId] {
@@ -44,7 +46,7 @@ impl Client for Connection {
     }
 
     fn wants_resume(&self) -> bool {
-        if self.phase == Phase::Closed || self.outbox.is_sending() {
+        if matches!(self.phase, Phase::Away | Phase::Closed) || self.outbox.is_sending() {
             return false;
         }
         self.is_blocked || self.session.has_waiting()
@@ -76,6 +78,32 @@ impl Client for Connection {
         });
     }
 
+    fn leave(&mut self, cx: &mut Context<'_>) -> bool {
+        self.with(cx, |connection, cx, device| {
+            if connection.phase == Phase::Open && connection.outbox.is_empty() {
+                // Without a descriptor for it, it tries again.
+                connection.taken = cx.reactor.take_socket(connection.socket).ok();
+                if connection.taken.is_some() {
+                    connection.phase = Phase::Away;
+                    device.move_socket(connection.session.member(), None);
+                }
+            }
+        });
+        self.phase == Phase::Away && !self.is_receiving
+    }
+
+    fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> io::Result<()> {
+        let taken = self.taken.take().expect("it has left");
+        self.socket = cx.reactor.add_socket(taken)?;
+        (self.id, self.tokens, self.phase, self.heard) = (id, tokens, Phase::Open, cx.now);
+        self.outbox.enter(self.socket, tokens.send);
+        if !lock(&self.device).move_socket(self.session.member(), Some(self.socket)) {
+            cx.reactor.remove_socket(self.socket);
+        }
+        self.with(cx, |connection, cx, device| connection.take_pdus(cx, device));
+        Ok(())
+    }
+
     fn wake(&mut self, cx: &mut Context<'_>) {
         self.with(cx, |_, _, _| {});
     }
@@ -89,7 +117,7 @@ impl Client for Connection {
     }
 
     fn next_deadline(&self) -> Nanos {
-        if self.phase == Phase::Closed {
+        if matches!(self.phase, Phase::Away | Phase::Closed) {
             return Nanos::NEVER;
         }
         self.stalls_at().min(self.outbox.hold_deadline()).min(self.asks_at())

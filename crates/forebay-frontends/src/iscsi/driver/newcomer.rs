@@ -56,7 +56,7 @@ impl client::Newcomer for Newcomer {
         let log = self.log.map(|lines| PduLog::new(lines, &initiator));
         let member = {
             let mut device = lock(&self.device);
-            let member = device.join(initiator, self.port, socket);
+            let member = device.join(initiator, self.port, Some(socket));
             close_ended(cx, &mut device);
             member
         };
@@ -64,6 +64,7 @@ impl client::Newcomer for Newcomer {
         let mut connection = Connection {
             id,
             socket,
+            taken: None,
             tokens,
             phase: Phase::Open,
             device: self.device,

@@ -29,6 +29,7 @@ impl Connection {
             self.session.receive_ended(device);
         }
         if self.phase != Phase::Open {
+            // Who is away finds an end of the stream, or an error, again.
             return;
         }
         match completion.result {

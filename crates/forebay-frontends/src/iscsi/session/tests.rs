@@ -150,7 +150,7 @@ fn port() -> Vec<Port> {
 
 fn begin(device: &mut Device, rules: Rules, isid: u8) -> Session {
     let initiator = Initiator { name: "iqn.2026-01.x:h".to_owned(), isid: [isid; 6] };
-    let member = device.join(initiator, 1, SocketId(isid.into()));
+    let member = device.join(initiator, 1, Some(SocketId(isid.into())));
     let established = Established {
         target: 0,
         initiator: String::new(),

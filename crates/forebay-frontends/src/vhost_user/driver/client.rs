@@ -8,8 +8,8 @@ use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 
 use super::super::chain;
-use super::{Phase, Queue, Waiting, count};
-use crate::client::{Answer, Client, Context, DiskId};
+use super::{Phase, Queue, Waiting, count, tag, watch};
+use crate::client::{Answer, Client, Context, DiskId, Tokens};
 
 impl Client for Queue {
     fn disks(&self) -> &[DiskId] {
@@ -78,11 +78,11 @@ impl Client for Queue {
     }
 
     fn wants_resume(&self) -> bool {
-        self.waiting.is_some()
+        self.waiting.is_some() && self.phase != Phase::Away
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> bool {
-        let goes_on = self.waiting.is_some() && self.retry(cx);
+        let goes_on = self.wants_resume() && self.retry(cx);
         if goes_on {
             self.take_requests(cx);
         }
@@ -117,6 +117,31 @@ impl Client for Queue {
 
     fn give_up(&mut self, _cx: &mut Context<'_>) {
         // A guest does not have to take its answers.
+    }
+
+    fn leave(&mut self, cx: &mut Context<'_>) -> bool {
+        let waits = !matches!(self.waiting, None | Some(Waiting::Turn));
+        if self.phase == Phase::Open && self.in_flight == u32::from(waits) {
+            // Without descriptors for them, it tries again.
+            let copies = [self.kick, self.bell].map(|event| cx.reactor.copy_event(event).ok());
+            if let [Some(kick), Some(bell)] = copies {
+                cx.reactor.remove_event(self.kick);
+                cx.reactor.remove_event(self.bell);
+                (self.taken, self.phase) = (Some([kick, bell]), Phase::Away);
+            }
+        }
+        self.phase == Phase::Away
+    }
+
+    fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> std::io::Result<()> {
+        let taken = self.taken.take().expect("it has left");
+        (self.kick, self.bell) = watch(cx, taken, tokens)?;
+        (self.id, self.tokens, self.phase) = (id, tokens, Phase::Open);
+        if let Some(Waiting::Place { request }) = &mut self.waiting {
+            request.tag = tag(id, request.tag.0 as u16);
+        }
+        self.take_requests(cx);
+        Ok(())
     }
 
     fn next_deadline(&self) -> Nanos {
