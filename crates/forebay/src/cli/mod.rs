@@ -15,6 +15,7 @@ pub use top::{SortBy, TopArgs};
 
 pub mod disk;
 pub mod image;
+pub mod pool;
 pub mod top;
 pub mod trace;
 
@@ -72,7 +73,7 @@ pub enum Command {
     Config(ConfigCommand),
     /// Look into flash pools: what is in them, and whether they are sound; empty one
     #[command(subcommand)]
-    Pool(disk::PoolCommand),
+    Pool(pool::PoolCommand),
     /// Look at an image that nobody uses, and repair it from its destage journal
     #[command(subcommand)]
     Image(image::ImageCommand),

@@ -13,9 +13,9 @@ use super::list;
 use super::observed;
 use super::progress::Progress;
 use super::table::count;
-use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, NamedArgs, ShowArgs};
+use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, MoveShardArgs, NamedArgs, ShowArgs};
 use crate::config::values::{Name, Span};
-use crate::daemon::api::{DiskStats, Dropped, Resized};
+use crate::daemon::api::{DiskStats, Dropped, MovedShard, Resized};
 use crate::messages;
 
 mod quiesce;
@@ -46,6 +46,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
             DiskCommand::Quiesce(args) => quiesce::quiesce(args).await,
             DiskCommand::DropCache(args) => drop_cache(args).await,
             DiskCommand::Resize(args) => resize(args).await,
+            DiskCommand::MoveShard(args) => move_shard(args).await,
             DiskCommand::Detach(args) => detach(args, "detach", "detached").await,
         }
     })
@@ -222,6 +223,27 @@ async fn resize(args: NamedArgs) -> Result<()> {
         found.disk,
         rounded(before),
         rounded(after)
+    ))
+}
+
+async fn move_shard(args: MoveShardArgs) -> Result<()> {
+    let found = find(&args.disk, &args.common).await?;
+    let to = args.to.map_or(String::new(), |to| format!("?to={to}"));
+    let path = format!("/v1/disks/{}/move-shard{to}", found.disk);
+    let moved: MovedShard = client::tell_patiently(&found.control, &path).await?;
+    if args.common.json {
+        return print(&(serde_json::to_string(&moved)? + "\n"));
+    }
+    let MovedShard { disks, from, to, waited_ms } = moved;
+    if from == to {
+        return print(&format!("disk {}: it is on shard {to} already\n", found.disk));
+    }
+    print(&format!(
+        "{}: went from shard {from} to shard {to}; clients waited for {waited_ms} ms\n",
+        match disks.as_slice() {
+            [disk] => format!("disk {disk}"),
+            disks => format!("disks {}, of one iSCSI target", disks.join(", ")),
+        }
     ))
 }
 

@@ -15,7 +15,7 @@ use forebay_host::pool::survey::RingReport;
 
 use super::client;
 use super::table::{count, of};
-use crate::cli::disk::{PoolArgs, PoolCommand, PoolShowArgs};
+use crate::cli::pool::{PoolArgs, PoolCommand, PoolShowArgs};
 use crate::messages;
 
 mod devices;

@@ -13,6 +13,7 @@
 //!   GET /v1/disks/NAME/settings    [SettingInfo]
 //!   POST /v1/disks/NAME/…          pause, resume, detach: DiskStats; remove; drop-cache: Dropped;
 //!                                  resize: Resized; quiesce?for_ms=N&timeout_ms=N, quiesce/end: Quiesced;
+//!                                  move-shard[?to=N]: MovedShard;
 //!                                  flush: {}, when primary storage is flushed (in a mode with log, at once)
 //!   GET /v1/disks/NAME/sides       Sides: of a disk that is refused, the log in its pool and primary storage
 //!   POST /v1/disks/NAME/resolve    [?use_log=true, discard_log=AMOUNT, discard_reservations=true]: Resolved; it is decided
@@ -340,6 +341,19 @@ pub struct Resized {
     pub before: u64,
     /// Size of the disk now.
     pub after: u64,
+}
+
+/// What `move-shard` did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct MovedShard {
+    /// The disks that were moved: all of its iSCSI target.
+    pub disks: Vec<String>,
+    /// The shard that they were on.
+    pub from: usize,
+    /// The shard that they are on.
+    pub to: usize,
+    /// How long their clients waited.
+    pub waited_ms: u64,
 }
 
 /// Destaging of a disk was held for a snapshot of primary storage, or goes on.

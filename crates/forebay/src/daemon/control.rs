@@ -26,11 +26,11 @@ use super::figures::{Figures, Known};
 use super::frontends::Frontends;
 use super::http::HttpPort;
 use super::opener::{Opener, Ready};
-use super::quiesce;
 use super::served::ServedDisk;
 use super::watch::Watch;
 use super::{
-    change, devices, history, metrics, observed, pools, refused, reload, settings, systemd,
+    change, devices, history, metrics, move_shard, observed, pools, quiesce, refused, reload,
+    settings, systemd,
 };
 use crate::config::{DiskSpec, difference};
 
@@ -103,6 +103,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/flush", post(change::flush))
         .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
         .route("/v1/disks/{name}/resize", post(change::resize))
+        .route("/v1/disks/{name}/move-shard", post(move_shard::move_shard))
         .route("/v1/disks/{name}/detach", post(change::detach))
         .route("/v1/disks/{name}/sides", get(refused::sides))
         .route("/v1/disks/{name}/resolve", post(refused::resolve))

@@ -51,6 +51,7 @@ pub mod inherited;
 pub mod iscsi;
 pub mod listener;
 pub(crate) mod metrics;
+mod move_shard;
 mod observed;
 mod opener;
 mod opening;

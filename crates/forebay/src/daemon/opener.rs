@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use anyhow::{Context, Result};
+use forebay_core::geometry::ByteRange;
 use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::{Refused, is_in_use};
@@ -14,6 +15,7 @@ use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
 use forebay_host::population::Population;
 use forebay_host::shell::quoted;
+use forebay_io::arena::Arena;
 use forebay_shard::{DiskHandle, ShardSender};
 
 use super::advice::Keeper;
@@ -23,6 +25,7 @@ use super::flash::{self, Flash};
 use super::opening::{self, Opened};
 use super::reservations::Kept;
 use super::served::ServedDisk;
+use crate::config::iscsi::IscsiSpec;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec, Sharing, VhostUserSpec};
 
@@ -52,6 +55,9 @@ pub(super) struct Ready {
     pub(super) unit: (scsi::Export, Option<Kept>),
     pub(super) device: Option<(VhostUserSpec, vhost_user::Export)>,
 }
+
+/// Memory that a RAM cache waits for, and which part of it.
+pub(super) type Missing = (Weak<Arena>, ByteRange);
 
 impl Opener {
     pub(super) fn new(
@@ -113,23 +119,27 @@ impl Opener {
     /// # Errors
     /// The shard cannot take it.
     pub(super) async fn hand_over(&self, disk: &DiskSpec, opened: Opened) -> Result<Ready> {
-        self.hand_over_for(disk, opened, None).await
+        let shard = self.shard_for(&disk.name);
+        let (ready, missing) = self.hand_over_to(shard, disk, opened, None).await?;
+        self.give_memory(&ready, missing);
+        Ok(ready)
     }
 
-    /// The same in the place of one that has ended beneath its clients.
+    /// Hands a disk over to a shard, in the place of one that has `ended` beneath its clients. What memory it waits for:
+    /// that is to be given to it once its clients have gone over.
     ///
     /// # Errors
     /// The shard cannot take it; the clients wait on.
-    pub(super) async fn hand_over_for(
+    pub(super) async fn hand_over_to(
         &self,
+        shard: usize,
         disk: &DiskSpec,
         mut opened: Opened,
         ended: Option<&ServedDisk>,
-    ) -> Result<Ready> {
+    ) -> Result<(Ready, Option<Missing>)> {
         for (severity, text) in &opened.notes {
             self.events.report(Some(&disk.name.0), *severity, text.clone());
         }
-        let shard = ended.map_or_else(|| self.shard_for(&disk.name), |ended| ended.info.shard);
         let info = opened.info(disk, shard);
         let export = opened.export(disk);
         let unit = (opened.unit(disk), opened.reservations());
@@ -149,15 +159,58 @@ impl Opener {
             Some(ended) => shards.replace(ended, new).await.map(|()| ended.clone()),
         };
         let handle = handle.context("its shard cannot take it")?;
-        lock(&self.on_shards).insert(disk.name.clone(), shard);
-        if let Some((memory, place)) = memory {
-            let name = disk.name.0.as_str().into();
-            self.population.give(handle.wants_memory(name, memory, place));
-        }
+        self.note_shard(&disk.name, shard);
         let on_host = (place, disk.flash.as_ref().map(|flash| flash.path.clone()));
         let served = ServedDisk::new(info, handle.clone(), Arc::new(advice), on_host, probe);
         let (name, disk) = (disk.name.clone(), Arc::new(served));
-        Ok(Ready { name, disk, handle, export, unit, device })
+        Ok((Ready { name, disk, handle, export, unit, device }, memory))
+    }
+
+    /// Gives a disk the memory that its RAM cache waits for.
+    pub(super) fn give_memory(&self, disk: &Ready, missing: Option<Missing>) {
+        if let Some((memory, place)) = missing {
+            let name = disk.name.0.as_str().into();
+            self.population.give(disk.handle.wants_memory(name, memory, place));
+        }
+    }
+
+    /// Has the clients of disks that were handed over to this shard come to it, from the shard of those that have ended.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub(super) async fn take_clients(
+        &self,
+        shard: usize,
+        disks: impl Iterator<Item = &DiskHandle>,
+    ) -> Result<()> {
+        let handles: Vec<DiskHandle> = disks.cloned().collect();
+        Ok(self.shards[shard].take_clients(&handles).await?)
+    }
+
+    /// The disks that are on one shard with this one, whatever becomes of it: those of its iSCSI target, and itself.
+    pub(super) fn bound_to(&self, name: &Name) -> Vec<Name> {
+        let spec = self.spec();
+        let target = target_of(&spec, name);
+        target.map_or_else(|| vec![name.clone()], |it| it.luns.values().cloned().collect())
+    }
+
+    fn note_shard(&self, name: &Name, shard: usize) {
+        lock(&self.on_shards).insert(name.clone(), shard);
+        if let Some(target) = target_of(&self.spec(), name) {
+            lock(&self.of_targets).insert(target.target.0.clone(), shard);
+        }
+    }
+
+    /// The number of shards.
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The shard where there are fewest disks.
+    pub(super) fn emptiest(&self) -> usize {
+        let on_shards = lock(&self.on_shards);
+        let disks = |shard: &usize| on_shards.values().filter(|it| *it == shard).count();
+        (0..self.shards.len()).min_by_key(disks).expect("one shard at least")
     }
 
     /// Gives a disk at work a RAM cache of `bytes`.
@@ -178,16 +231,9 @@ impl Opener {
 
     /// The shard for a disk: disks of one iSCSI target live on one, others where there are fewest.
     fn shard_for(&self, name: &Name) -> usize {
-        let (spec, on_shards) = (self.spec(), lock(&self.on_shards));
-        let disks = |shard: &usize| on_shards.values().filter(|it| *it == shard).count();
-        let emptiest = || (0..self.shards.len()).min_by_key(disks).expect("one shard at least");
-        let target = spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name));
-        match target {
-            Some(target) => {
-                *lock(&self.of_targets).entry(target.target.0.clone()).or_insert_with(emptiest)
-            }
-            None => emptiest(),
-        }
+        let target = target_of(&self.spec(), name).map(|target| target.target.0.clone());
+        let known = target.and_then(|target| lock(&self.of_targets).get(&target).copied());
+        known.unwrap_or_else(|| self.emptiest())
     }
 
     /// A disk as one that is not served.
@@ -199,6 +245,11 @@ impl Opener {
         let reason = through_daemon(reason, disk, &control);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
     }
+}
+
+/// The iSCSI target that a disk is a logical unit of.
+fn target_of<'a>(spec: &'a DaemonSpec, name: &Name) -> Option<&'a IscsiSpec> {
+    spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name))
 }
 
 /// A reason as whoever asks this daemon needs it: it decides about its own disk itself, and keeps others from the pool.

@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use super::control::ControlState;
 use super::ending::{self, Left};
+use super::opener::{Missing, Ready};
 use super::opening::check_memory;
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
@@ -40,7 +41,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Time that whoever looks at primary storage has to let go of it.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 /// Pause before a disk whose clients wait is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A disk of a daemon with these `disks` is to be as it is `asked` for, as far as opening it again brings that about, with
 /// these `settings` otherwise.
@@ -77,16 +78,22 @@ pub(super) async fn reopen(
 }
 
 /// A disk, and all others as they are with it.
-type Among<'a> = (&'a DiskSpec, &'a [DiskSpec]);
+pub(super) type Among<'a> = (&'a DiskSpec, &'a [DiskSpec]);
 
-struct Reopening<'a> {
+/// What it takes, with the disk as it is served.
+pub(super) struct Reopening<'a> {
     state: &'a Arc<ControlState>,
     served: Arc<ServedDisk>,
     /// What changes.
     what: String,
 }
 
-impl Reopening<'_> {
+impl<'a> Reopening<'a> {
+    /// Of a disk as it is served, which does not change by it.
+    pub(super) fn of(state: &'a Arc<ControlState>, served: &Arc<ServedDisk>) -> Reopening<'a> {
+        Reopening { state, served: served.clone(), what: String::new() }
+    }
+
     async fn carry_out(&self, before: Among<'_>, after: Among<'_>) -> Result<()> {
         let leaves_pool = before.0.flash.is_some()
             && (!is_same_pool(before.0, after.0) || self.makes_room(after));
@@ -116,15 +123,11 @@ impl Reopening<'_> {
             // Whose clients it has are closed, and the next start opens it.
             Err(_) if self.state.is_ending() => bail!("the daemon is ending"),
             Err(error) => {
-                let text = format!(
-                    "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
-                );
-                self.report(Severity::Error, &text);
-                self.served.note_standing(Some(text.clone()));
+                let text = self.clients_wait(&error);
                 let (state, served) = (self.state.clone(), self.served.clone());
                 let (disk, disks) = (before.0.clone(), before.1.to_vec());
                 tokio::spawn(async move {
-                    let reopening = Reopening { state: &state, served, what: String::new() };
+                    let reopening = Reopening::of(&state, &served);
                     reopening.open_some_time((&disk, &disks)).await;
                 });
                 bail!("{why}; {text}")
@@ -143,7 +146,7 @@ impl Reopening<'_> {
     }
 
     /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened.
-    async fn check(&self, before: &DiskSpec, after: &DiskSpec) -> Result<()> {
+    pub(super) async fn check(&self, before: &DiskSpec, after: &DiskSpec) -> Result<()> {
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");
         let status = handle.stats().await?;
@@ -212,7 +215,7 @@ impl Reopening<'_> {
     }
 
     /// Notes how it has ended; where everything is.
-    async fn leave(&self, drained: Drained) -> Result<Left> {
+    pub(super) async fn leave(&self, drained: Drained) -> Result<Left> {
         let left = ending::left(&drained);
         if let Left::NotSafe(why) = &left {
             self.report(Severity::Error, why);
@@ -237,7 +240,19 @@ impl Reopening<'_> {
     }
 
     /// Opens it in the place of the one that has ended.
-    async fn open(&self, (disk, disks): Among<'_>) -> Result<()> {
+    async fn open(&self, disk: Among<'_>) -> Result<()> {
+        let (ready, missing) = self.open_on(self.served.info.shard, disk).await?;
+        self.state.opener.give_memory(&ready, missing);
+        Ok(())
+    }
+
+    /// Opens it in the place of the one that has ended, on this shard. What memory it waits for: that is to be given to it
+    /// once its clients have gone over.
+    pub(super) async fn open_on(
+        &self,
+        shard: usize,
+        (disk, disks): Among<'_>,
+    ) -> Result<(Ready, Option<Missing>)> {
         ensure!(!self.state.is_ending(), "the daemon is ending");
         let give_up = Instant::now() + IN_USE_MAX;
         let opened = loop {
@@ -250,10 +265,21 @@ impl Reopening<'_> {
                 opened => break opened?,
             }
         };
-        let ready = self.state.opener.hand_over_for(disk, opened, Some(&self.served)).await?;
+        let opener = &self.state.opener;
+        let (ready, missing) = opener.hand_over_to(shard, disk, opened, Some(&self.served)).await?;
         ready.disk.history().go_on_from(&mut self.served.history());
-        self.state.serve_again(ready);
-        Ok(())
+        self.state.serve_again(ready.clone());
+        Ok((ready, missing))
+    }
+
+    /// Tells that it cannot be opened, in these words.
+    pub(super) fn clients_wait(&self, error: &anyhow::Error) -> String {
+        let text = format!(
+            "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
+        );
+        self.report(Severity::Error, &text);
+        self.served.note_standing(Some(text.clone()));
+        text
     }
 
     fn report(&self, severity: Severity, text: &str) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::cli::disk::{PoolAddDeviceArgs, PoolDrainArgs};
+use crate::cli::pool::{PoolAddDeviceArgs, PoolDrainArgs};
 use crate::command::{client, reload};
 use crate::daemon::api::{DeviceChange, Reloaded};
 

@@ -7,7 +7,7 @@ use forebay_host::pool::report::PoolReport;
 use toml::{Table, Value};
 
 use super::used_at;
-use crate::cli::disk::PoolDrainArgs;
+use crate::cli::pool::PoolDrainArgs;
 use crate::command::{client, reload};
 use crate::daemon::api::{Change, DiskInfo, Reloaded};
 

@@ -5,7 +5,7 @@ use forebay_backends::size::rounded;
 use forebay_host::pool::report::PoolReport;
 
 use super::health;
-use crate::cli::disk::PoolListArgs;
+use crate::cli::pool::PoolListArgs;
 use crate::command::client;
 use crate::command::output::show;
 use crate::command::table::Table;

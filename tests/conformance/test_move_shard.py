@@ -1,0 +1,245 @@
+"""A disk goes to another shard, and its clients with it: they wait for a moment, and nothing else."""
+import json
+import os
+import random
+import socket
+import threading
+import time
+import types
+
+import iscsi
+import nbd
+import nbdraw
+import test_vhost
+from bed import MIB, eventually, free_port, need_program, pattern, test
+from test_reload import Served, client, disk
+from test_reopen import begin, finish
+from test_reservations import RESERVE, attach, check, initiator
+from test_soak import SIZE
+
+
+def move(bed, control, name, *to, code=0):
+    """Moves a disk: what the command says."""
+    command = [bed.program, "disk", "move-shard", name, *to, "--json", "--control", control]
+    said = bed.run(command, code=None)
+    assert said.returncode == code, said
+    return json.loads(said.stdout) if code == 0 else said.stderr
+
+
+def shards(bed, control):
+    """The shard of each disk."""
+    lines = bed.run([bed.program, "disk", "list", "--json", "--control", control]).splitlines()
+    return {each["name"]: each["shard"] for each in map(json.loads, lines)}
+
+
+def goes_on(verifier):
+    before = verifier.reads
+    eventually(lambda: verifier.reads > before + 100 or verifier.error, "requests are answered")
+    assert verifier.error is None, verifier.error
+
+
+@test(forebay_only=True)
+def a_write_back_disk_goes_to_another_shard_under_load(bed):
+    more = 'flash = "%s:32MiB"\nmode = "write-back"\nwrite-log = "8MiB"\n' % bed.path("pool")
+    served, verifier = begin(bed, "a", more)
+    waited = []
+    for round in range(10):
+        at = shards(bed, served.control)["a"]
+        goes_on(verifier)
+        moved = move(bed, served.control, "a", "--to", str(1 - at))
+        assert (moved["disks"], moved["from"], moved["to"]) == (["a"], at, 1 - at), moved
+        waited.append(moved["waited_ms"])
+        goes_on(verifier)
+        assert shards(bed, served.control)["a"] == 1 - at
+        stats = served.stats("a")
+        assert stats["connections"] == 1 and stats["mode_actual"] == "write-back", stats
+        eventually(lambda: served.stats("a")["ram"]["slots_ready"] == stats["ram"]["slots"], "its RAM cache is there")
+    print("clients waited for %s ms" % waited)
+    said = bed.run([bed.program, "disk", "move-shard", "a", "--to", str(1 - at), "--control", served.control])
+    assert "it is on shard %d already" % (1 - at) in said, said
+    assert "went from shard 0 to shard 1; its clients waited for" in served.events()
+    assert served.stats("a")["ring"]["blocks_kept"] > 0, "what is cached on flash stays"
+    finish(bed, served, verifier)
+
+
+@test(forebay_only=True)
+def what_cannot_be_moved_is_told(bed):
+    for name in "ab":
+        bed.image(name + ".raw", MIB)
+    served = Served(bed, disk(bed, "a"), disk(bed, "b"))
+    assert "there is no shard 2: there are 0 to 1" in move(bed, served.control, "a", "--to", "2", code=1)
+    assert "no disk 'c'" in move(bed, served.control, "c", code=1)
+    # Without a shard it goes where there are fewest disks.
+    assert move(bed, served.control, "b", "--to", "0")["to"] == 0
+    assert move(bed, served.control, "b")["to"] == 1
+    assert served.server.stop() == 0
+    server = bed.serve('control = "%s"\nshards = 1\n' % served.control + disk(bed, "a"), ["unix:" + bed.path("a.sock")])
+    assert "there is one shard only" in move(bed, served.control, "a", code=1)
+    assert server.stop() == 0
+
+
+@test(forebay_only=True)
+def clients_of_all_kinds_come_and_go_while_a_disk_moves(bed):
+    bed.image("a.raw", MIB)
+    served, ends, errors, sessions = Served(bed, disk(bed, "a")), [], [], []
+
+    def come_and_go():
+        try:
+            while not ends:
+                handle = client(bed, "a")
+                for at in range(0, 65536, 4096):
+                    assert bytes(handle.pread(4096, at)) == pattern(at, 4096)
+                handle.shutdown()
+                sessions.append(1)
+        except (nbd.Error, AssertionError) as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    # One that never asks anything, and one in the middle of a request.
+    silent = client(bed, "a")
+    with socket.socket(socket.AF_UNIX) as half:
+        half.connect(bed.path("a.sock"))
+        nbdraw.go(half, "a")
+        request = nbdraw.request(nbdraw.READ, 8192, 4096)
+        for each in threads:
+            each.start()
+        for round in range(20):
+            before = len(sessions)
+            half.sendall(request[:11])
+            move(bed, served.control, "a", "--to", str((round + 1) % 2))
+            half.sendall(request[11:])
+            assert nbdraw.simple_reply(half, 4096) == (0, 1, pattern(8192, 4096))
+            eventually(lambda: len(sessions) > before + 4 or errors, "clients come and go")
+    ends.append(1)
+    for each in threads:
+        each.join()
+    assert not errors, errors
+    assert bytes(silent.pread(4096, 4096)) == pattern(4096, 4096)
+    silent.shutdown()
+    eventually(lambda: served.stats("a")["connections"] == 0, "all have gone")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_that_cannot_be_opened_there_goes_on_where_it_was(bed):
+    more = 'flash = "%s:24MiB"\nmode = "write-back"\n' % bed.path("pool")
+    served, verifier = begin(bed, "a", more)
+    goes_on(verifier)
+    at = shards(bed, served.control)["a"]
+    os.rename(bed.path("a.raw"), bed.path("away"))
+    moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--to", str(1 - at), "--control", served.control])
+    eventually(lambda: served.stats("a")["storage_changed"], "its clients wait")
+    waiting = verifier.reads
+    time.sleep(1.5)
+    assert verifier.reads == waiting and verifier.error is None and moving.poll() is None
+    os.rename(bed.path("away"), bed.path("a.raw"))
+    assert moving.wait(30) == 1
+    assert shards(bed, served.control)["a"] == at
+    goes_on(verifier)
+    assert move(bed, served.control, "a", "--to", str(1 - at))["to"] == 1 - at
+    goes_on(verifier)
+    # The daemon ends meanwhile: the next one has everything.
+    verifier.stop = True
+    verifier.thread.join(60)
+    os.rename(bed.path("a.raw"), bed.path("away"))
+    moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--to", str(at), "--control", served.control])
+    eventually(lambda: served.stats("a")["storage_changed"], "its clients wait")
+    served.server.stop()
+    moving.wait(30)
+    os.rename(bed.path("away"), bed.path("a.raw"))
+    served.server.start()
+    finish(bed, served, verifier)
+
+
+@test(forebay_only=True)
+def a_kill_or_an_end_while_a_disk_moves_loses_nothing(bed):
+    for name in "ab":
+        bed.image(name + ".raw", SIZE)
+    more = 'mode = "write-back"\nwrite-log = "4MiB"\nflash = "%s:16MiB"\n' % bed.path("pool")
+    served = Served(bed, disk(bed, "a", more), disk(bed, "b", more))
+    chance = random.Random(7)
+    for version in range(1, 13):
+        handles = {name: client(bed, name) for name in "ab"}
+        for handle in handles.values():
+            for at in range(0, 2 * MIB, 32768):
+                handle.pwrite(pattern(at, 32768, version), at)
+        to = {name: str(1 - at) for name, at in shards(bed, served.control).items()}
+        moving = [bed.spawn([bed.program, "disk", "move-shard", name, "--to", to[name], "--control", served.control])
+                  for name in "ab"]
+        time.sleep(chance.uniform(0, 0.25))
+        if version % 3:
+            served.server.kill()
+        else:
+            assert served.server.stop() == 0
+        for each in moving:
+            each.wait(30)
+        served.server.start()
+        for name in "ab":
+            handle = client(bed, name)
+            for at in range(0, SIZE, 32768):
+                expected = pattern(at, 32768, version if at < 2 * MIB else 0)
+                assert bytes(handle.pread(32768, at)) == expected, (name, version, at)
+            handle.shutdown()
+    assert served.server.stop() == 0
+    bed.run([bed.program, "pool", "check", bed.path("pool")])
+
+
+@test(forebay_only=True)
+def a_hypervisors_device_goes_to_another_shard_under_load(bed):
+    bed.image("a.raw", 64 * MIB, "holes")
+    more = 'vhost-user = "%s"\nqueues = 2\nflash = "%s:32MiB"\n' % (bed.path("disk.vhost"), bed.path("pool"))
+    for wait in ("block", "poll"):
+        served = Served(bed, disk(bed, "a", more))
+        load = bed.spawn([test_vhost.CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--queues", "2", "--depth", "8",
+                          "--wait", wait, "--seconds", "4", "--warm-up", "0", "--write"])
+        writes = lambda: served.stats("a")["counters"]["writes"]
+        eventually(lambda: writes() > 0, "the guest writes")
+        for round in range(10):
+            move(bed, served.control, "a", "--to", str((round + 1) % 2))
+            # On a busy machine its time is over before all rounds were had.
+            eventually(lambda: writes() > 0 or load.poll() is not None, "the guest writes")
+            if load.poll() is not None:
+                break
+        assert load.wait(60) == 0 and round > 0
+        test_vhost.client(bed, "--check", "--queues", "2", "--wait", wait)
+        assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def disks_of_a_target_go_together_with_sessions_and_reservations(bed):
+    for program in ("fio", "qemu-storage-daemon", "iscsi-ls"):
+        need_program(program)
+    front = bed.path("front.sock")
+    for name in "ab":
+        bed.image(name + ".raw", SIZE, "holes")
+    bed.image("c.raw", MIB)
+    back = 'flash = "%s:16MiB"\nmode = "write-back"\nwrite-log = "4MiB"\n' % bed.path("pool")
+    portal = "127.0.0.1:%d" % free_port()
+    target = '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\nluns = { 0 = "a", 1 = "b" }\n' % (iscsi.TARGET, portal)
+    served = Served(bed, disk(bed, "a", back), disk(bed, "b", back), disk(bed, "c"), more=target)
+    at = shards(bed, served.control)
+    assert at["a"] == at["b"]
+    bed.spawn(["qemu-storage-daemon", "--blockdev", "driver=iscsi,node-name=disk,transport=tcp,portal=%s,target=%s,lun=1"
+               % (portal, iscsi.TARGET), "--nbd-server", "addr.type=unix,addr.path=" + front,
+               "--export", "type=nbd,id=out,node-name=disk,writable=on"])
+    eventually(lambda: os.path.exists(front), "the client listens")
+    load = bed.spawn(["fio", "--name=verify", "--ioengine=nbd", "--uri=nbd+unix:///disk?socket=" + front,
+                      "--rw=randrw", "--bsrange=4k-64k", "--iodepth=8", "--size=8m", "--verify=crc32c",
+                      "--verify_fatal=1", "--verify_backlog=64", "--time_based", "--runtime=1000000",
+                      "--output-format=terse"])
+    held, holder = client(bed, "a"), initiator(types.SimpleNamespace(said="iscsi://%s/" % portal))
+    assert holder.status(RESERVE) == 0
+    for round in range(6):
+        before = served.stats("b")["counters"]["writes"]
+        eventually(lambda: served.stats("b")["counters"]["writes"] > before, "the initiator writes")
+        to = 1 - shards(bed, served.control)["a"]
+        moved = move(bed, served.control, "ab"[round % 2], "--to", str(to))
+        assert moved["disks"] == ["a", "b"], moved
+        now = shards(bed, served.control)
+        assert now == {"a": to, "b": to, "c": at["c"]}, now
+        assert load.poll() is None, "fio saw an error"
+        check(held, False, False)
+        check(client(bed, "a"), False, False)
+    load.terminate()
+    assert load.wait(60) in (0, 128), load.returncode
+    assert served.server.stop() == 0
