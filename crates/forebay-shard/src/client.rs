@@ -69,7 +69,7 @@ impl Clients {
             is_waiting: false,
             is_looking: false,
             has_left: false,
-            guard: guard,
+            guard,
         });
         self.touch(key);
         Ok(())

@@ -158,6 +158,11 @@ impl Connection {
         self.outbox.needs_flush() || (self.phase == Phase::Draining && self.is_drained())
     }
 
+    #[cfg(test)]
+    fn has_left(&self) -> bool {
+        self.taken.is_some()
+    }
+
     /// Requests that were taken and not answered.
     pub fn in_flight(&self) -> usize {
         self.session.in_flight()

@@ -34,6 +34,10 @@ impl Disks for Port {
 
 const DISK: DiskId = DiskId(0);
 
+fn tokens(id: usize) -> Tokens {
+    Tokens { recv: Token(2 * id as u64), send: Token(2 * id as u64 + 1) }
+}
+
 /// Engine, reactor and primary storage of one disk.
 pub(super) struct Disk {
     pub(super) port: Port,
@@ -162,13 +166,11 @@ impl Shard {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let socket = self.disk.reactor.add_socket(ours.into()).unwrap();
-        let id = self.connections.len() as u32;
-        let token = 2 * u64::from(id);
-        let tokens = Tokens { recv: Token(token), send: Token(token + 1) };
+        let id = self.connections.len();
         let export = Export::new("db", SIZE);
         let session = Session::new(&export, negotiated);
         let cx = &mut self.disk.cx();
-        let connection = Connection::start(cx, socket, DISK, session, &[], id, tokens);
+        let connection = Connection::start(cx, socket, DISK, session, &[], id as u32, tokens(id));
         self.connections.push(connection);
         Client { stream: Some(theirs), input: Vec::new(), wanted: HashMap::new(), cookie: 0 }
     }
@@ -222,6 +224,37 @@ impl Shard {
                 connection.tick(&mut self.disk.cx());
             }
         }
+    }
+
+    /// Has all connections go to another reactor, each with the id of another one; whether they could: a client that has
+    /// begun to send what has its memory has to finish that first.
+    pub(super) fn move_clients(&mut self) -> bool {
+        self.disk.port.is_held = true;
+        let mut could = false;
+        for _ in 0..8 {
+            let is_flushed = self.connections.iter().all(|it| !it.needs_flush());
+            if self.disk.port.engine.owes_nothing() && is_flushed {
+                let (disk, connections) = (&mut self.disk, &mut self.connections);
+                could = connections.iter_mut().all(|it| it.is_done() || it.leave(&mut disk.cx()));
+            }
+            if could {
+                break;
+            }
+            self.turn();
+        }
+        if could {
+            let mut other = Reactor::new(64, Some(self.disk.reactor.kind())).unwrap();
+            self.disk.port.arena = other.add_arena(self.disk.port.memory.clone()).unwrap();
+            self.disk.reactor = other;
+            self.connections.rotate_left(1);
+        }
+        self.disk.port.is_held = false;
+        for (id, connection) in self.connections.iter_mut().enumerate() {
+            if connection.has_left() {
+                connection.enter(&mut self.disk.cx(), id as u32, tokens(id)).unwrap();
+            }
+        }
+        could
     }
 
     /// Turns until connection `id` is done and nothing is left behind in the engine.
