@@ -17,7 +17,7 @@ use rustix::event::{Timespec, epoll};
 use super::call::{Call, retry};
 use super::shared::{Freed, Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
-use super::{Completion, Driver, Lookout, ReactorKind, Waker, context};
+use super::{Completion, Driver, Lookout, ReactorKind, SocketId, Waker, context};
 use crate::arena::Arena;
 use crate::clock::{nanos_after, now_nanos};
 use pool::{Job, Outcome, Pool};
@@ -237,11 +237,11 @@ impl Driver for Epoll {
         pool.start(Job { key, fd: shared.fd(target), call });
     }
 
-    fn cancel_receive(&mut self, shared: &mut Shared, key: usize) {
+    fn cancel(&mut self, shared: &mut Shared, socket: SocketId, key: usize) {
         self.untried.retain(|untried| *untried != key);
-        for pending in &mut self.pending {
-            pending.recv.take_if(|receive| *receive == key);
-        }
+        let pending = &mut self.pending[socket.0 as usize];
+        pending.recv.take_if(|receive| *receive == key);
+        pending.send.take_if(|send| *send == key);
         let cancelled = Err(io::Error::from_raw_os_error(libc::ECANCELED));
         let completion = shared.finish(key, cancelled);
         shared.ended.push(completion);

@@ -114,8 +114,8 @@ trait Driver: Send + Sync + std::fmt::Debug {
     fn forget(&mut self, freed: &Freed);
     /// Starts the operation, or queues it until the next `wait`.
     fn start(&mut self, shared: &mut Shared, key: usize);
-    /// Ends a receive, unless it ends by itself before.
-    fn cancel_receive(&mut self, shared: &mut Shared, key: usize);
+    /// Ends an operation on a socket, unless it ends by itself before.
+    fn cancel(&mut self, shared: &mut Shared, socket: SocketId, key: usize);
     fn wait(
         &mut self,
         shared: &mut Shared,
@@ -263,20 +263,19 @@ impl Reactor {
         self.drop_freed();
     }
 
-    /// Lets go of a socket without a word to its peer, for another reactor to have it. A receive in flight ends as it would
-    /// have, or with `ECANCELED`: nothing is lost of what the peer has sent. Whoever has the socket waits for that, and for
-    /// what is being sent.
+    /// Lets go of a socket without a word to its peer, for another reactor to have it. What is in flight on it ends as far as
+    /// it has come, or with `ECANCELED`: no byte is lost in either direction. Whoever has the socket waits for that.
     ///
     /// # Errors
     /// There is no such socket, or the kernel has no descriptor; then nothing has changed.
     pub fn take_socket(&mut self, id: SocketId) -> io::Result<OwnedFd> {
         let live = self.shared.sockets.live(id.0 as usize);
         let taken = live.ok_or_else(|| no_such("socket"))?.fd.try_clone()?;
-        let receive = self.shared.receive_on(id);
+        let in_flight = self.shared.on_socket(id);
         self.shared.forget_socket(id.0 as usize);
         let (driver, shared) = self.parts();
-        if let Some(key) = receive {
-            driver.cancel_receive(shared, key);
+        for key in in_flight.into_iter().flatten() {
+            driver.cancel(shared, id, key);
         }
         self.drop_freed();
         Ok(taken)

@@ -83,12 +83,12 @@ pub(super) struct File {
     is_in_memory: bool,
 }
 
-/// A socket and which of its two directions is taken.
+/// A socket and what is in flight in its two directions.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) fd: OwnedFd,
-    is_receiving: bool,
-    is_sending: bool,
+    receive: Option<usize>,
+    send: Option<usize>,
 }
 
 /// A descriptor that is watched.
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     pub(super) fn add_socket(&mut self, fd: OwnedFd) -> usize {
-        self.sockets.insert(Socket { fd, is_receiving: false, is_sending: false })
+        self.sockets.insert(Socket { fd, receive: None, send: None })
     }
 
     pub(super) fn remove_arena(&mut self, key: usize) {
@@ -182,10 +182,10 @@ impl Shared {
         }
     }
 
-    /// The receive in flight on a socket.
-    pub(super) fn receive_on(&self, id: SocketId) -> Option<usize> {
-        let is_it = |op: &Op| op.target == Target::Socket(id) && matches!(op.work, Work::Recv);
-        self.ops.iter().find(|(_, op)| is_it(op)).map(|(key, _)| key)
+    /// What is in flight on a socket.
+    pub(super) fn on_socket(&self, id: SocketId) -> [Option<usize>; 2] {
+        let socket = self.sockets.live(id.0 as usize);
+        socket.map_or([None; 2], |socket| [socket.receive, socket.send])
     }
 
     pub(super) fn remove_event(&mut self, key: usize) {
@@ -220,12 +220,14 @@ impl Shared {
         }
         match op.target {
             Target::File(id) => self.files.hold(id.0 as usize),
-            Target::Socket(id) => {
-                self.sockets.hold(id.0 as usize);
-                self.mark_direction(id, op.work, true);
-            }
+            Target::Socket(id) => self.sockets.hold(id.0 as usize),
         }
-        Some(self.ops.insert(op))
+        let (target, work) = (op.target, op.work);
+        let key = self.ops.insert(op);
+        if let Target::Socket(id) = target {
+            self.mark_direction(id, work, Some(key));
+        }
+        Some(key)
     }
 
     fn admit(&self, op: &Op) -> Result<(), i32> {
@@ -240,8 +242,8 @@ impl Shared {
             Target::Socket(id) => {
                 let socket = self.sockets.live(id.0 as usize).ok_or(libc::EBADF)?;
                 let is_busy = match op.work {
-                    Work::Recv => socket.is_receiving,
-                    Work::Send { .. } => socket.is_sending,
+                    Work::Recv => socket.receive.is_some(),
+                    Work::Send { .. } => socket.send.is_some(),
                     Work::Read { .. }
                     | Work::Write { .. }
                     | Work::Flush
@@ -260,11 +262,11 @@ impl Shared {
         Ok(())
     }
 
-    fn mark_direction(&mut self, id: SocketId, work: Work, is_taken: bool) {
+    fn mark_direction(&mut self, id: SocketId, work: Work, taken_by: Option<usize>) {
         let socket = self.sockets.held_mut(id.0 as usize);
         match work {
-            Work::Recv => socket.is_receiving = is_taken,
-            Work::Send { .. } => socket.is_sending = is_taken,
+            Work::Recv => socket.receive = taken_by,
+            Work::Send { .. } => socket.send = taken_by,
             Work::Read { .. } | Work::Write { .. } | Work::Flush | Work::Fallocate { .. } => {}
         }
     }
@@ -333,7 +335,7 @@ impl Shared {
             }
             Target::Socket(id) => {
                 let key = id.0 as usize;
-                self.mark_direction(id, op.work, false);
+                self.mark_direction(id, op.work, None);
                 if let Some(socket) = self.sockets.release(key) {
                     self.freed.push(Freed::Socket(key, socket.fd));
                 }
@@ -379,10 +381,12 @@ impl Shared {
     /// Counts `more` bytes that a send sent; whether it has some left and can go on.
     pub(super) fn send_goes_on(&mut self, key: usize, more: usize) -> bool {
         let op = &mut self.ops[key];
+        let Target::Socket(id) = op.target else { unreachable!("a send on a file") };
+        let is_removed = self.sockets.is_removed(id.0 as usize);
         let Work::Send { from, done } = &mut op.work else { unreachable!("not a send") };
         *done += more;
         let len = op.buffer.as_ref().map_or(0, Vec::len);
-        more > 0 && *from + *done < len
+        more > 0 && *from + *done < len && !is_removed
     }
 }
 

@@ -398,7 +398,7 @@ impl Uring {
         Ok(if deadline.is_none() { Submitted::Ended } else { submitted })
     }
 
-    fn cancel(&mut self, user_data: u64) {
+    fn cancel_entry(&mut self, user_data: u64) {
         self.push(opcode::AsyncCancel::new(user_data).build().user_data(CANCEL));
     }
 }

@@ -197,3 +197,30 @@ fn a_socket_that_waits_is_taken_and_its_peer_notices_nothing() {
         assert_eq!(wait_for_one(&mut second).result.unwrap(), 0);
     });
 }
+
+#[test]
+fn a_socket_is_taken_from_a_send_that_waits_and_the_rest_can_be_sent_elsewhere() {
+    on_two_of_each_kind(|mut first, mut second| {
+        for takes_at in [0, 1, 2] {
+            let (socket, mut theirs) = add_pair(&mut first);
+            first.send(socket, pattern(8 << 20), 0, Token(1));
+            for _ in 0..takes_at {
+                first.wait(Some(Duration::from_millis(1)), &mut Vec::new()).unwrap();
+                theirs.read_exact(&mut [0; 100]).unwrap();
+            }
+            let taken = first.take_socket(socket).unwrap();
+            let ended = wait_for_one(&mut first);
+            let sent = ended.result.unwrap_or(0);
+            assert!(sent < 8 << 20);
+            let socket = second.add_socket(taken).unwrap();
+            second.send(socket, ended.buffer.unwrap(), sent, Token(2));
+            let reader = std::thread::spawn(move || {
+                let mut bytes = vec![0; (8 << 20) - 100 * takes_at];
+                theirs.read_exact(&mut bytes).unwrap();
+                bytes
+            });
+            assert_eq!(wait_for_one(&mut second).result.unwrap(), (8 << 20) - sent);
+            assert!(reader.join().unwrap() == pattern(8 << 20)[100 * takes_at..]);
+        }
+    });
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::shared::{Freed, Shared};
 use super::super::spin::Spin;
-use super::super::{Completion, Driver, Lookout, ReactorKind, Waker};
+use super::super::{Completion, Driver, Lookout, ReactorKind, SocketId, Waker};
 use super::{EVENT, Submitted, Uring, WAKER};
 use crate::arena::Arena;
 use crate::clock::{nanos_after, now_nanos};
@@ -52,7 +52,7 @@ impl Driver for Uring {
     fn on_event_removed(&mut self, shared: &mut Shared, key: usize) {
         // One that failed is not polled any more, and gone.
         if shared.events.is_held(key) {
-            self.cancel(EVENT | key as u64);
+            self.cancel_entry(EVENT | key as u64);
         }
     }
 
@@ -70,8 +70,8 @@ impl Driver for Uring {
         self.push(entry);
     }
 
-    fn cancel_receive(&mut self, _shared: &mut Shared, key: usize) {
-        self.cancel(key as u64);
+    fn cancel(&mut self, _shared: &mut Shared, _socket: SocketId, key: usize) {
+        self.cancel_entry(key as u64);
     }
 
     fn wait(
@@ -120,7 +120,7 @@ impl Driver for Uring {
         let events = shared.events.keys().map(|key| EVENT | key as u64);
         let events: Vec<u64> = events.collect();
         for user_data in keys.into_iter().chain(events).chain([WAKER]) {
-            self.cancel(user_data);
+            self.cancel_entry(user_data);
         }
         let deadline = now_nanos() + STOP_NS_MAX;
         let mut dropped = Vec::new();
