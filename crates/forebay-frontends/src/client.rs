@@ -87,6 +87,9 @@ impl Permission {
 pub trait Disks {
     /// The disk with this number, which a client was given when it came.
     fn port(&mut self, disk: DiskId) -> &mut Port;
+
+    /// The same of one that may be on another shard, or on none.
+    fn find_port(&mut self, disk: DiskId) -> Option<&mut Port>;
 }
 
 /// The surroundings of a client during one call.
@@ -206,7 +209,8 @@ pub trait Client: Send {
     fn give_up(&mut self, cx: &mut Context<'_>);
 
     /// Lets go of what it has of its shard, to go to another one; its disks are held, and owe it nothing. False when that takes
-    /// longer: it is asked again then. Once it has left, it enters before anything else happens to it.
+    /// longer, however its peer behaves: it is asked again then. Once it has left, nothing happens to it before it enters but
+    /// that it may be closed.
     fn leave(&mut self, cx: &mut Context<'_>) -> bool;
 
     /// Goes on after it has left, as [`Newcomer::start`] begins.

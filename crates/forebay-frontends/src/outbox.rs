@@ -101,10 +101,28 @@ impl Outbox {
         }
     }
 
-    /// It is empty, and its socket is known by another number from now on.
+    /// Its socket is known by another number from now on; nothing is on its way, and nothing waits that lies in memory of
+    /// the disks.
     pub(crate) fn enter(&mut self, socket: SocketId, token: Token) {
-        debug_assert!(self.is_empty(), "what is on its way belongs to a shard");
+        let waiting = &self.parts[self.first..];
+        let is_its_own = |part: &Part| matches!(part, Part::Bytes { .. });
+        assert!(!self.is_sending && waiting.iter().all(is_its_own), "a disk owes it something");
         (self.socket, self.token) = (socket, token);
+    }
+
+    /// The send in the reactor has ended because the socket was taken: what was not sent is to be sent later.
+    pub(crate) fn on_taken(&mut self, sent: io::Result<usize>, buffer: Option<Vec<u8>>) {
+        self.is_sending = false;
+        self.sending_since = Nanos::NEVER;
+        self.wire = buffer.unwrap_or_default();
+        // Of an error whoever sends next hears.
+        let rest = &self.wire[sent.unwrap_or(0)..];
+        if !rest.is_empty() {
+            let part = Part::Bytes { start: self.bytes.len(), len: rest.len() };
+            self.bytes.extend_from_slice(rest);
+            self.parts.insert(self.first, part);
+        }
+        self.wire.clear();
     }
 
     /// True when nothing waits and nothing is on its way.

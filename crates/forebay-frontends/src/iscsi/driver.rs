@@ -8,9 +8,9 @@
 //!
 //! ```text
 //! Open ──logout, close, end of stream──► Draining ──all answered and sent──► Closed
-//!  │ └─── broken protocol, broken socket, silence, another session instead ──────►┘
-//!  └──leave──► Away ──enter──► Open, on another shard
+//!   └─── broken protocol, broken socket, silence, another session instead ──────►┘
 //! ```
+//! Whatever the phase, it may leave its shard, be *away*, and enter another one.
 //!
 //! Limits: the input is [`INPUT_MIN`] bytes while little comes and at most [`INPUT_MAX`]; nothing is taken
 //! while the initiator does not read its answers. One that says nothing is asked after [`IDLE_MAX`],
@@ -18,7 +18,7 @@
 //!
 //! **Invariant:** memory that a receive may still write to is not given back before the receive has
 //! ended. **Invariant:** the lock around the [`Device`] is never contended but by whoever asks for statistics:
-//! all sessions of a target live on one shard. They leave it together.
+//! all sessions of a target live on one shard, and go to another one together.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,8 +61,6 @@ pub type SharedDevice = Arc<Mutex<Device>>;
 enum Phase {
     /// Takes commands.
     Open,
-    /// Has left its shard, or is about to: its receive is to end yet.
-    Away,
     /// Takes none; closes when everything is answered and sent.
     Draining,
     /// The socket is gone; answers are discarded.
@@ -74,7 +72,7 @@ enum Phase {
 pub struct Connection {
     id: u32,
     socket: SocketId,
-    /// What no shard has, while it is away.
+    /// The socket while it is away, or about to be: what is in flight has to end first.
     taken: Option<OwnedFd>,
     tokens: Tokens,
     phase: Phase,
@@ -117,7 +115,7 @@ impl Connection {
             self.disks = device.disks();
         }
         // Who is away hears of it when it enters.
-        if !matches!(self.phase, Phase::Away | Phase::Closed) {
+        if self.phase != Phase::Closed && self.taken.is_none() {
             self.session.begin(cx.now, &mut device);
             if self.session.has_late() {
                 let session = &mut self.session;
@@ -129,7 +127,10 @@ impl Connection {
         }
         work(self, cx, &mut device);
         while let Some((disk, access)) = device.next_access() {
-            cx.port(disk).access = access;
+            // One that was detached may be on another shard.
+            if let Some(port) = cx.disks.find_port(disk) {
+                port.access = access;
+            }
         }
         self.give_back(cx, &mut device);
         close_ended(cx, &mut device);
@@ -137,7 +138,7 @@ impl Connection {
 
     /// Sends what is queued, and copies what the socket does not take.
     fn send(&mut self, cx: &mut Context<'_>, device: &mut Device) {
-        if matches!(self.phase, Phase::Away | Phase::Closed) {
+        if self.phase == Phase::Closed || self.taken.is_some() {
             return;
         }
         let sent = self.outbox.flush(cx);
@@ -159,7 +160,10 @@ impl Connection {
     /// Closes the socket; what is in flight finishes unseen.
     fn disconnect(&mut self, cx: &mut Context<'_>, device: &mut Device) {
         if self.phase != Phase::Closed {
-            cx.reactor.remove_socket(self.socket);
+            // One that is away has no socket here.
+            if self.taken.take().is_none() {
+                cx.reactor.remove_socket(self.socket);
+            }
             self.close_socket(cx, device);
         }
     }

@@ -201,7 +201,7 @@ impl World {
 
     /// Does what is ready, and looks at the answers.
     fn work(&mut self) {
-        while let Some(key) = self.session.ready(&self.device) {
+        while let Some(key) = self.session.ready(&self.device, false) {
             self.session.start();
             let task = self.session.task(key);
             let medium = task.medium.clone().expect("it has work");

@@ -205,6 +205,16 @@ impl Session {
         self.data_deadline = first.unwrap_or(Nanos::NEVER);
     }
 
+    /// It was away for a while: what has to come in time has all of it from now on.
+    pub fn come_back(&mut self, now: Nanos) {
+        self.now = now;
+        self.pinged = self.pinged.map(|_| now);
+        for task in self.tasks.iter_mut().flatten().filter(|task| task.deadline != Nanos::NEVER) {
+            task.deadline = now.plus(DATA_TIME_MAX);
+        }
+        self.settle_deadline();
+    }
+
     /// The data of a task must have come in time from now.
     fn wait_for_data(&mut self, key: u32) {
         let deadline = self.now.plus(DATA_TIME_MAX);

@@ -8,9 +8,9 @@
 //!
 //! ```text
 //! Open ──DISC, end of stream, close, the disk ends──► Draining ──all answered and sent──► Closed
-//!  │ └────── broken protocol, broken socket, stalled client ─────────────────►┘
-//!  └──leave──► Away ──enter──► Open, on another shard
+//!   └────── broken protocol, broken socket, stalled client ─────────────────►┘
 //! ```
+//! Whatever the phase, it may leave its shard, be *away*, and enter another one.
 //!
 //! Limits:
 //! - One receive of [`INPUT_BYTES`] at a time, and none while something waits. So no client gets
@@ -53,8 +53,6 @@ pub const STALL_MAX: Nanos = Nanos::from_millis(30_000);
 enum Phase {
     /// Takes requests.
     Open,
-    /// Has left its shard, or is about to: its receive is to end yet.
-    Away,
     /// Takes none; closes when everything is answered and sent.
     Draining,
     /// The socket is gone; answers are discarded.
@@ -103,7 +101,7 @@ pub struct Connection {
     id: u32,
     disk: DiskId,
     socket: SocketId,
-    /// What no shard has, while it is away.
+    /// The socket while it is away, or about to be: what is in flight has to end first.
     taken: Option<OwnedFd>,
     tokens: Tokens,
     phase: Phase,
@@ -155,7 +153,8 @@ impl Connection {
     /// True when [`Client::flush`] has something to send.
     #[cfg(test)]
     fn needs_flush(&self) -> bool {
-        self.outbox.needs_flush() || (self.phase == Phase::Draining && self.is_drained())
+        let is_to_close = self.phase == Phase::Draining && self.is_drained();
+        self.taken.is_none() && (self.outbox.needs_flush() || is_to_close)
     }
 
     #[cfg(test)]
@@ -175,12 +174,9 @@ impl Connection {
 
     /// True when all that was submitted is answered; a payload that is cut short is not waited for.
     fn is_answered(&self) -> bool {
-        let waiting = match self.waiting {
-            None | Some(Waiting::Room { .. }) => 0,
-            Some(Waiting::Memory { .. }) => 1,
-            Some(Waiting::Place { second, .. }) => 1 + usize::from(second.is_some()),
-        };
-        self.session.in_flight() == waiting + usize::from(self.incoming.is_some())
+        let waits = matches!(self.waiting, Some(Waiting::Memory { .. } | Waiting::Place { .. }));
+        let unsubmitted = usize::from(waits) + usize::from(self.incoming.is_some());
+        self.session.in_flight() == unsubmitted
     }
 
     fn on_received(&mut self, cx: &mut Context<'_>, completion: Completion) {
@@ -188,7 +184,7 @@ impl Connection {
         self.receive_deadline = Nanos::NEVER;
         debug_assert!(self.input.is_empty(), "the input was moved into the reactor");
         self.input = completion.buffer.unwrap_or_default();
-        if self.phase == Phase::Away {
+        if self.taken.is_some() {
             // An end of the stream, or an error, is found again.
             return;
         }
@@ -359,7 +355,10 @@ impl Connection {
             return;
         }
         self.phase = Phase::Closed;
-        cx.reactor.remove_socket(self.socket);
+        // One that is away has no socket here.
+        if self.taken.take().is_none() {
+            cx.reactor.remove_socket(self.socket);
+        }
         self.outbox.discard(cx);
         self.drop_unsubmitted(cx);
     }
@@ -410,6 +409,9 @@ impl Client for Connection {
             self.on_received(cx, completion);
         } else {
             assert_eq!(completion.token, self.tokens.send, "a completion of someone else");
+            if self.taken.is_some() {
+                return self.outbox.on_taken(completion.result, completion.buffer);
+            }
             let sent = self.outbox.on_sent(completion.result, completion.buffer);
             if self.phase != Phase::Closed {
                 match sent {
@@ -450,7 +452,7 @@ impl Client for Connection {
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) {
-        if self.phase == Phase::Closed {
+        if self.phase == Phase::Closed || self.taken.is_some() {
             return;
         }
         let sent = self.outbox.flush(cx);
@@ -460,10 +462,8 @@ impl Client for Connection {
     }
 
     fn wants_resume(&self) -> bool {
-        if self.phase == Phase::Away {
-            return false;
-        }
         match self.waiting {
+            _ if self.taken.is_some() => false,
             None => false,
             Some(Waiting::Room { in_flight }) => {
                 self.outbox.is_empty() && self.session.in_flight() < in_flight
@@ -491,22 +491,18 @@ impl Client for Connection {
     }
 
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_quiet = self.is_answered() && self.outbox.is_empty();
-        if self.phase == Phase::Open && is_quiet && self.incoming.is_none() {
+        if self.phase != Phase::Closed && self.taken.is_none() {
+            debug_assert!(self.is_answered() && self.incoming.is_none(), "it is owed something");
             // Without a descriptor for it, it tries again.
             self.taken = cx.reactor.take_socket(self.socket).ok();
-            if self.taken.is_some() {
-                self.phase = Phase::Away;
-                self.receive_deadline = Nanos::NEVER;
-            }
         }
-        self.phase == Phase::Away && !self.is_receiving
+        self.taken.is_some() && !self.is_receiving && !self.outbox.is_sending()
     }
 
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> std::io::Result<()> {
         let taken = self.taken.take().expect("it has left");
         self.socket = cx.reactor.add_socket(taken)?;
-        (self.id, self.tokens, self.phase) = (id, tokens, Phase::Open);
+        (self.id, self.tokens) = (id, tokens);
         self.outbox.enter(self.socket, tokens.send);
         if let Some(Waiting::Place { request, .. }) = &mut self.waiting {
             request.tag = tag(id, request.tag.0 as u32);
@@ -516,7 +512,7 @@ impl Client for Connection {
     }
 
     fn next_deadline(&self) -> Nanos {
-        if matches!(self.phase, Phase::Away | Phase::Closed) {
+        if self.phase == Phase::Closed || self.taken.is_some() {
             return Nanos::NEVER;
         }
         let send = self.outbox.sending_since().plus(STALL_MAX);

@@ -8,9 +8,10 @@
 //!
 //! ```text
 //! Open ──Order::Stop, close──► Draining ──all that was taken is answered──► Closed
-//!  │└─ broken ring: takes nothing more, until it is stopped
-//!  └──leave──► Away ──enter──► Open, on another shard
+//!   └─ broken ring: takes nothing more, until it is stopped
 //! ```
+//! Whatever the phase, it may leave its shard, be *away*, and enter another one.
+//!
 //! **Invariants.** A request's pieces belong to the memory that was the guest's when it was taken: that map is kept until it
 //! is answered. A request that a disk at its end refuses is not answered: it stays marked, and the next daemon does it.
 //!
@@ -55,8 +56,6 @@ const LOOK_AHEAD: u16 = 32;
 enum Phase {
     /// Takes requests.
     Open,
-    /// Has left its shard.
-    Away,
     /// Takes none; ends when what it took is answered.
     Draining,
     /// No ring is listened to any more.
@@ -200,7 +199,7 @@ impl Queue {
     }
 
     fn takes(&self) -> bool {
-        self.phase == Phase::Open && self.broken.is_none()
+        self.phase == Phase::Open && self.broken.is_none() && self.taken.is_none()
     }
 
     /// Takes requests until there is none, something has to be waited for, or it is the turn of others.

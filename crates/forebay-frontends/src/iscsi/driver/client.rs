@@ -19,6 +19,9 @@ impl Client for Connection {
                 return connection.on_received(cx, device, completion);
             }
             assert_eq!(completion.token, connection.tokens.send, "a completion of someone else");
+            if connection.taken.is_some() {
+                return connection.outbox.on_taken(completion.result, completion.buffer);
+            }
             let sent = connection.outbox.on_sent(completion.result, completion.buffer);
             if connection.phase != Phase::Closed {
                 match sent {
@@ -46,7 +49,7 @@ impl Client for Connection {
     }
 
     fn wants_resume(&self) -> bool {
-        if matches!(self.phase, Phase::Away | Phase::Closed) || self.outbox.is_sending() {
+        if self.phase == Phase::Closed || self.taken.is_some() || self.outbox.is_sending() {
             return false;
         }
         self.is_blocked || self.session.has_waiting()
@@ -80,22 +83,22 @@ impl Client for Connection {
 
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
         self.with(cx, |connection, cx, device| {
-            if connection.phase == Phase::Open && connection.outbox.is_empty() {
+            if connection.phase != Phase::Closed && connection.taken.is_none() {
                 // Without a descriptor for it, it tries again.
                 connection.taken = cx.reactor.take_socket(connection.socket).ok();
                 if connection.taken.is_some() {
-                    connection.phase = Phase::Away;
                     device.move_socket(connection.session.member(), None);
                 }
             }
         });
-        self.phase == Phase::Away && !self.is_receiving
+        self.taken.is_some() && !self.is_receiving && !self.outbox.is_sending()
     }
 
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> io::Result<()> {
         let taken = self.taken.take().expect("it has left");
         self.socket = cx.reactor.add_socket(taken)?;
-        (self.id, self.tokens, self.phase, self.heard) = (id, tokens, Phase::Open, cx.now);
+        (self.id, self.tokens, self.heard) = (id, tokens, cx.now);
+        self.session.come_back(cx.now);
         self.outbox.enter(self.socket, tokens.send);
         if !lock(&self.device).move_socket(self.session.member(), Some(self.socket)) {
             cx.reactor.remove_socket(self.socket);
@@ -117,7 +120,7 @@ impl Client for Connection {
     }
 
     fn next_deadline(&self) -> Nanos {
-        if matches!(self.phase, Phase::Away | Phase::Closed) {
+        if self.phase == Phase::Closed || self.taken.is_some() {
             return Nanos::NEVER;
         }
         self.stalls_at().min(self.outbox.hold_deadline()).min(self.asks_at())

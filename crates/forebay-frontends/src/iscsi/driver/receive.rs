@@ -28,8 +28,14 @@ impl Connection {
             }
             self.session.receive_ended(device);
         }
+        if self.taken.is_some() {
+            // An end of the stream, or an error, is found again.
+            if received > 0 {
+                self.session.hear();
+            }
+            return;
+        }
         if self.phase != Phase::Open {
-            // Who is away finds an end of the stream, or an error, again.
             return;
         }
         match completion.result {

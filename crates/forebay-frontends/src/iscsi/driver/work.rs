@@ -54,15 +54,22 @@ pub(super) fn compare_memory(
 }
 
 impl Connection {
-    /// Carries out tasks that are ready; true when one was begun.
+    /// Carries out tasks that are ready; true when one was begun. Behind one whose disk is held, those that have memory are
+    /// finished: it is waited for.
     pub(super) fn run_ready(&mut self, cx: &mut Context<'_>, device: &mut Device) -> bool {
-        let mut began = false;
-        while let Some(key) = self.session.ready(device) {
+        let (mut began, mut is_held) = (false, false);
+        while let Some(key) = self.session.ready(device, is_held) {
             if self.phase == ConnectionPhase::Closed || self.outbox.is_sending() {
                 break;
             }
             if self.ask(cx, device, key) == Asked::Busy {
-                break;
+                let unit = self.session.task(key).unit;
+                let disk = unit.map(|unit| device.units[unit].disk);
+                if is_held || !disk.is_some_and(|disk| cx.port(disk).is_held) {
+                    break;
+                }
+                is_held = true;
+                continue;
             }
             began = true;
         }

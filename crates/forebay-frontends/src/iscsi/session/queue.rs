@@ -62,9 +62,11 @@ impl Session {
         self.wanting.iter().copied().find(|key| self.may_begin(device, *key))
     }
 
-    /// The next task to carry out, of those that may begin: it is at the front.
-    pub fn ready(&mut self, device: &Device) -> Option<u32> {
-        let at = self.ready.iter().position(|key| self.may_begin(device, *key))?;
+    /// The next task to carry out, of those that may begin: it is at the front. With `has_memory`, of those that have some.
+    pub fn ready(&mut self, device: &Device, has_memory: bool) -> Option<u32> {
+        let has = |key: u32| matches!(self.task(key).sink, Sink::Memory(_));
+        let may = |key: &u32| self.may_begin(device, *key) && (!has_memory || has(*key));
+        let at = self.ready.iter().position(may)?;
         if at > 0
             && let Some(key) = self.ready.remove(at)
         {

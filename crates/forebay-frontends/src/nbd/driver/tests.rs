@@ -13,6 +13,7 @@ use super::STALL_MAX;
 use crate::client::{Client as _, DiskId, Permission};
 use crate::nbd::session::REQUESTS_MAX;
 use crate::nbd::{Contexts, Negotiated};
+use crate::outbox::HOLD_MAX;
 
 fn simple() -> Negotiated {
     Negotiated::default()
@@ -20,6 +21,11 @@ fn simple() -> Negotiated {
 
 fn structured() -> Negotiated {
     let contexts = Contexts { allocation: true, state: false };
+    Negotiated { structured_replies: true, contexts }
+}
+
+fn two_contexts() -> Negotiated {
+    let contexts = Contexts { allocation: true, state: true };
     Negotiated { structured_replies: true, contexts }
 }
 
@@ -116,6 +122,31 @@ fn writes_wait_for_memory_and_then_go_on() {
         assert!(shard.disk.backend.iter().all(|byte| *byte == index as u8));
     }
     assert_eq!(waiting(&shard), 0);
+}
+
+#[test]
+fn a_client_that_does_not_read_goes_to_another_shard_with_what_it_was_not_sent() {
+    for negotiated in [simple(), structured()] {
+        let mut shard = shard();
+        let mut client = shard.connect(negotiated);
+        for at in 0..3 {
+            client.ask(Command::Read, at << 20, 2 << 20);
+        }
+        shard.turn();
+        assert!(!shard.move_clients(), "a disk owes it what lies in its memory");
+        shard.pass(HOLD_MAX);
+        shard.turn();
+        assert!(shard.move_clients() && shard.move_clients());
+        shard.pass(Nanos::from_millis(20_000));
+        assert!(shard.move_clients(), "it has its time anew");
+        shard.pass(Nanos::from_millis(20_000));
+        for _ in 0..3 {
+            let answer = client.answer(&mut shard);
+            let at = answer.header.offset as usize;
+            assert!(answer.data.unwrap() == shard.disk.backend[at..at + (2 << 20)]);
+        }
+        assert!(client.wanted.is_empty() && shard.disk.port.engine.is_idle());
+    }
 }
 
 #[test]
@@ -431,7 +462,7 @@ proptest! {
         let before = shard.disk.backend.clone();
         shard.disk.is_holding = holding;
         let mut clients: Vec<_> =
-            [simple(), structured(), simple()].map(|it| shard.connect(it)).into();
+            [simple(), two_contexts(), simple()].map(|it| shard.connect(it)).into();
         // Each writes and reads a place of its own: what it has written is what it reads.
         let streams: Vec<Vec<u8>> = clients.iter_mut().enumerate().map(|(number, client)| {
             let mut bytes = Vec::new();
@@ -440,7 +471,8 @@ proptest! {
                 bytes.extend_from_slice(&client.request(Command::Write, offset, 8192).to_bytes());
                 bytes.extend_from_slice(&[number as u8 + 1; 8192]);
                 bytes.extend_from_slice(&client.request(Command::Read, offset + 8192, 4096).to_bytes());
-                bytes.extend_from_slice(&client.request(Command::Flush, 0, 0).to_bytes());
+                let last = if number == 1 { (Command::BlockStatus, 4096) } else { (Command::Flush, 0) };
+                bytes.extend_from_slice(&client.request(last.0, 0, last.1).to_bytes());
             }
             bytes
         }).collect();

@@ -67,8 +67,11 @@ impl Client for Queue {
         }
         if self.phase == Phase::Draining && self.in_flight == 0 {
             self.phase = Phase::Closed;
-            cx.reactor.remove_event(self.kick);
-            cx.reactor.remove_event(self.bell);
+            // One that is away has none here.
+            if self.taken.take().is_none() {
+                cx.reactor.remove_event(self.kick);
+                cx.reactor.remove_event(self.bell);
+            }
             let position = self.ring.position();
             self.ended_at.store(position.into(), Ordering::Release);
             for done in self.waits_for_end.drain(..).chain(self.waits_for_memory.drain(..)) {
@@ -78,7 +81,7 @@ impl Client for Queue {
     }
 
     fn wants_resume(&self) -> bool {
-        self.waiting.is_some() && self.phase != Phase::Away
+        self.waiting.is_some() && self.taken.is_none()
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> bool {
@@ -120,23 +123,24 @@ impl Client for Queue {
     }
 
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
-        let waits = !matches!(self.waiting, None | Some(Waiting::Turn));
-        if self.phase == Phase::Open && self.in_flight == u32::from(waits) {
+        if self.phase != Phase::Closed && self.taken.is_none() {
+            let waits = !matches!(self.waiting, None | Some(Waiting::Turn));
+            debug_assert_eq!(self.in_flight, u32::from(waits), "it is owed something");
             // Without descriptors for them, it tries again.
             let copies = [self.kick, self.bell].map(|event| cx.reactor.copy_event(event).ok());
             if let [Some(kick), Some(bell)] = copies {
                 cx.reactor.remove_event(self.kick);
                 cx.reactor.remove_event(self.bell);
-                (self.taken, self.phase) = (Some([kick, bell]), Phase::Away);
+                self.taken = Some([kick, bell]);
             }
         }
-        self.phase == Phase::Away
+        self.taken.is_some()
     }
 
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> std::io::Result<()> {
         let taken = self.taken.take().expect("it has left");
         (self.kick, self.bell) = watch(cx, taken, tokens)?;
-        (self.id, self.tokens, self.phase) = (id, tokens, Phase::Open);
+        (self.id, self.tokens) = (id, tokens);
         if let Some(Waiting::Place { request }) = &mut self.waiting {
             request.tag = tag(id, request.tag.0 as u16);
         }

@@ -50,7 +50,7 @@ fn data_are_asked_for_when_they_do_not_come_along() {
     let more = world.send(0, data_out(7, transfer(0), 1, 1024, true), &[2; 512]);
     assert_eq!((more[0].opcode, more[0].word(40), more[0].word(44)), (0x31, 2560, 512));
     assert!(world.send(0, data_out(7, transfer(1), 0, 1536, true), &[3; 1024]).is_empty());
-    assert!(world.sessions[0].ready(&world.device).is_none());
+    assert!(world.sessions[0].ready(&world.device, false).is_none());
     assert!(world.send(0, data_out(7, more[0].word(20), 0, 2560, true), &[4; 512]).is_empty());
     let answers = world.work(0);
     assert_eq!((answers[0].opcode, answers[0].end(), answers[0].word(36)), (0x21, (0, 0, 0), 3));

@@ -18,7 +18,7 @@ fn an_ordered_task_waits_for_all_before_and_holds_up_all_after_of_any_session() 
     let ready = |world: &mut World| {
         let World { sessions, device, .. } = world;
         let tag =
-            |session: &mut Session| Some(session.ready(device)?).map(|key| session.task(key).tag);
+            |session: &mut Session| Some(session.ready(device, false)?).map(|key| session.task(key).tag);
         [tag(&mut sessions[0]), tag(&mut sessions[1])]
     };
     assert_eq!(ready(&mut world), [None, None], "the first has no data yet");
@@ -59,5 +59,5 @@ fn a_task_that_waits_for_its_turn_takes_no_memory_from_those_before() {
     // One that is aborted before its turn is in nobody's way.
     session.end(device);
     world.send(0, command(READ, 3, 1, 512), &[]);
-    assert!(world.sessions[0].ready(&world.device).is_some());
+    assert!(world.sessions[0].ready(&world.device, false).is_some());
 }

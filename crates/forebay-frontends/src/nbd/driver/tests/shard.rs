@@ -30,6 +30,10 @@ impl Disks for Port {
         assert_eq!(disk, DISK);
         self
     }
+
+    fn find_port(&mut self, disk: DiskId) -> Option<&mut Port> {
+        Some(self.port(disk))
+    }
 }
 
 const DISK: DiskId = DiskId(0);
@@ -345,9 +349,13 @@ impl Client {
                 (reply.cookie, end, reply.result.map(|()| data))
             }
             ReplyHeader::Chunk(chunk) => {
-                assert!(chunk.flags.has(ChunkFlags::DONE));
                 let end = size + chunk.len as usize;
                 let payload = self.input.get(size..end)?;
+                if !chunk.flags.has(ChunkFlags::DONE) {
+                    assert_eq!(chunk.kind, ChunkKind::BlockStatus, "of two contexts");
+                    self.input.drain(..end);
+                    return self.next_answer();
+                }
                 let data = match chunk.kind {
                     ChunkKind::OffsetData => {
                         let offset = OffsetData::decode(payload).unwrap().offset;
