@@ -36,8 +36,6 @@ struct Attached {
     is_touched: bool,
     is_waiting: bool,
     is_looking: bool,
-    /// It has left for another shard, and is to be fetched.
-    has_left: bool,
     /// Dropped when the client is gone.
     guard: Box<dyn Send>,
 }
@@ -68,7 +66,6 @@ impl Clients {
             is_touched: false,
             is_waiting: false,
             is_looking: false,
-            has_left: false,
             guard,
         });
         self.touch(key);
@@ -184,15 +181,8 @@ impl Clients {
         self.deadline = self.earliest();
     }
 
-    /// Lets the clients of a disk finish what is in flight, take nothing new, and close. Those that have left and were not
-    /// fetched come back for that.
+    /// Lets the clients of a disk finish what is in flight, take nothing new, and close.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>, disk: DiskId) {
-        for (key, attached) in &mut self.slots {
-            if attached.uses(disk) && std::mem::take(&mut attached.has_left) {
-                // One that cannot has no connection any more: it goes with the shard.
-                attached.has_left = attached.client.enter(cx, key as u32, tokens(key)).is_err();
-            }
-        }
         self.each_of(disk, |client| client.close(cx));
     }
 
@@ -201,8 +191,7 @@ impl Clients {
         let mut have_left = true;
         for (_, attached) in &mut self.slots {
             if disks.iter().any(|disk| attached.uses(*disk)) {
-                attached.has_left = attached.has_left || attached.client.leave(cx);
-                have_left &= attached.has_left;
+                have_left &= attached.client.leave(cx);
             }
         }
         have_left
@@ -213,8 +202,11 @@ impl Clients {
         let uses = |attached: &Attached| disks.iter().any(|disk| attached.uses(*disk));
         let those = self.slots.iter().filter(|(_, attached)| uses(attached));
         let keys: Vec<usize> = those.map(|(key, _)| key).collect();
-        self.touched.retain(|key| !keys.contains(key));
-        self.looking.retain(|key| !keys.contains(key));
+        // They are in order.
+        let stays = |key: &usize| keys.binary_search(key).is_err();
+        self.touched.retain(stays);
+        self.looking.retain(stays);
+        self.waiting.retain(stays);
         let fetched = keys.into_iter().map(|key| self.slots.remove(key));
         fetched.map(|attached| (Moved(attached.client), attached.guard)).collect()
     }

@@ -8,7 +8,7 @@ use forebay_io::mailbox::{SendError, Sender};
 use forebay_io::reactor::ReactorKind;
 use tokio::sync::oneshot;
 
-use crate::mailbox::Command;
+use crate::mailbox::{Command, Home};
 use crate::{DiskHandle, Drained, Gone, NewDisk, thread};
 
 /// How often it is looked whether clients have left.
@@ -117,28 +117,36 @@ impl ShardSender {
     /// place here. Those that come late are sent here from then on.
     ///
     /// # Errors
-    /// [`Gone`]: a shard has ended.
-    pub async fn take_clients(&self, disks: &[DiskHandle]) -> Result<(), Gone> {
+    /// A disk has not ended, or a shard ends or has ended. All is as before.
+    pub async fn take_clients(&self, disks: &[DiskHandle]) -> anyhow::Result<()> {
         let Some(first) = disks.first() else { return Ok(()) };
         let from = first.home.shard();
-        let clients = loop {
+        loop {
             let (answer, receiver) = oneshot::channel();
-            let leave = Command::Leave(disks.to_vec(), self.0.clone(), answer);
-            match from.send(leave) {
+            match from.send(Command::Leave(disks.to_vec(), self.0.clone(), answer)) {
                 Ok(()) => {
-                    if let Some(clients) = receiver.await.map_err(|_| Gone)? {
-                        break clients;
+                    let left = receiver.await.map_err(|_| Gone)?;
+                    if left.map_err(anyhow::Error::msg)? {
+                        return Ok(());
                     }
                 }
                 Err(SendError::Full(_)) => {}
-                Err(SendError::Closed(_)) => return Err(Gone),
+                Err(SendError::Closed(_)) => return Err(Gone.into()),
             }
             tokio::time::sleep(LOOK_AGAIN).await;
-        };
-        for (client, guard) in clients {
-            first.hand_over(Box::new(client), guard).await?;
         }
-        Ok(())
+    }
+
+    /// Ends a disk that has taken the place of another one of another shard, whose clients have not come; so that another
+    /// one can take its place there.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn give_back(&self, disk: &DiskHandle) -> anyhow::Result<Drained> {
+        let here = DiskHandle { home: Home::new(self.0.clone()), ..disk.clone() };
+        let ended = here.end_beneath(false).await?;
+        self.0.answer(Command::Forget(disk.id, disk.home.shard()));
+        Ok(ended)
     }
 }
 

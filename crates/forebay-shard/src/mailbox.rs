@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::{DiskId, Moved, Newcomer};
+use forebay_frontends::client::{DiskId, Moved, Newcomer, Permission};
 use forebay_io::mailbox::Sender;
 use tokio::sync::oneshot;
 
@@ -29,8 +29,12 @@ pub(crate) enum Command {
     /// Take a disk in the place of one that has ended beneath its clients, here or on another shard.
     Replace(DiskHandle, Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<(), String>>),
     /// Have the clients of disks that have ended beneath them leave for another shard, where others have taken their place.
-    /// `None`: that takes longer; ask again.
-    Leave(Vec<DiskHandle>, Sender<Command>, oneshot::Sender<Option<Vec<Leaver>>>),
+    /// False: that takes longer; ask again.
+    Leave(Vec<DiskHandle>, Sender<Command>, oneshot::Sender<Result<bool, String>>),
+    /// Take the clients that have left; the disks go on, with what reservations leave to others.
+    Arrive(Vec<(DiskId, Permission)>, Vec<Leaver>),
+    /// Forget a disk that has ended, and is on another shard.
+    Forget(DiskId, Sender<Command>),
     /// Take a client; the second is dropped when it is gone.
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Something that clients of a disk may have waited for has happened.
@@ -105,6 +109,8 @@ impl std::fmt::Debug for Command {
             Command::Add(..) => "Add",
             Command::Replace(..) => "Replace",
             Command::Leave(..) => "Leave",
+            Command::Arrive(..) => "Arrive",
+            Command::Forget(..) => "Forget",
             Command::Connect(..) => "Connect",
             Command::Wake(..) => "Wake",
             Command::Disk(..) => "Disk",

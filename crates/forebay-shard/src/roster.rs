@@ -45,6 +45,10 @@ impl Disks for Roster {
     fn port(&mut self, disk: DiskId) -> &mut Port {
         &mut self.disk(self.numbers[disk.0 as usize]).port
     }
+
+    fn find_port(&mut self, disk: DiskId) -> Option<&mut Port> {
+        Some(&mut self.find(self.number_of(disk)?)?.port)
+    }
 }
 
 impl Roster {
@@ -77,7 +81,7 @@ impl Roster {
         self.awake.retain(|it| *it != number);
     }
 
-    /// A disk has gone to another shard.
+    /// A disk has gone to another shard, where whatever comes for it is sent.
     pub(crate) fn move_to(&mut self, id: DiskId, shard: Sender<Command>) {
         self.remove(id);
         self.moved.insert(id, shard);

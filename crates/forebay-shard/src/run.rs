@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::ids::Nanos;
-use forebay_frontends::client::{Context, DiskId, Newcomer};
+use forebay_frontends::client::{Context, DiskId, Newcomer, Permission};
 use forebay_host::events::{EventSender, Severity};
 use forebay_io::clock;
 use forebay_io::mailbox::{Receiver, Sender};
@@ -247,34 +247,60 @@ impl Shard {
         if size < handle.size.load(Ordering::Relaxed) {
             return Err("primary storage became shorter".to_owned());
         }
+        let is_here = before.is_some();
         self.attach(now, new, handle, sender)?;
+        if let (false, Some(number)) = (is_here, self.disks.number_of(handle.id)) {
+            self.disks.disk(number).await_clients();
+        }
         handle.size.store(size, Ordering::Relaxed);
         handle.resizes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Has clients leave for another shard, where others have taken the place of these disks; `None` while they have not all
-    /// left. Then the disks are gone from here, and whatever else comes for them follows.
+    /// Has clients leave for another shard, where others have taken the place of these disks; false while they have not all
+    /// left. Then they go over in one message, the disks are gone from here, and whatever else comes for them follows.
+    ///
+    /// # Errors
+    /// A disk has not ended beneath its clients, or the shard is ending.
     fn leave(
         &mut self,
         now: Nanos,
         disks: &[DiskHandle],
         to: &Sender<Command>,
-    ) -> Option<Vec<Leaver>> {
-        let ids: Vec<DiskId> = disks.iter().map(|disk| disk.id).collect();
-        if self.draining.is_some() || !self.clients.leave(&mut context!(self, now), &ids) {
-            return None;
+    ) -> Result<bool, String> {
+        if self.draining.is_some() {
+            return Err(SHARD_ENDS.to_owned());
         }
+        let mut arriving = Vec::new();
         for disk in disks {
             let here = self.disks.number_of(disk.id).and_then(|number| self.disks.look(number));
-            if let Some(access) = here.map(ShardDisk::access) {
-                let tell = move |on: &mut Visit<'_>| on.disk.set_access(access);
-                to.answer(Command::Disk(disk.id, Box::new(tell)));
-            }
+            let here = here.ok_or("the disk is not on this shard")?;
+            here.heritage()?;
+            arriving.push((disk.id, here.access()));
+        }
+        let ids: Vec<DiskId> = disks.iter().map(|disk| disk.id).collect();
+        if !self.clients.leave(&mut context!(self, now), &ids) {
+            return Ok(false);
+        }
+        to.answer(Command::Arrive(arriving, self.clients.take_out(&ids)));
+        for disk in disks {
             self.disks.move_to(disk.id, to.clone());
             disk.home.move_to(to.clone());
         }
-        Some(self.clients.take_out(&ids))
+        Ok(true)
+    }
+
+    /// Clients come from another shard, and their disks go on.
+    fn arrive(&mut self, now: Nanos, disks: Vec<(DiskId, Permission)>, clients: Vec<Leaver>) {
+        for (id, access) in disks {
+            let number = self.disks.number_of(id);
+            if let Some(disk) = number.and_then(|number| self.disks.find(number)) {
+                disk.welcome_clients(access);
+            }
+        }
+        for (client, guard) in clients {
+            self.connect(now, Box::new(client), guard);
+        }
     }
 
     /// Where the disk of a command has gone that was here.
@@ -287,6 +313,8 @@ impl Shard {
             Command::Add(..)
             | Command::Replace(..)
             | Command::Leave(..)
+            | Command::Arrive(..)
+            | Command::Forget(..)
             | Command::Asked(..)
             | Command::Turn(..)
             | Command::Drain(..)
@@ -321,6 +349,8 @@ impl Shard {
             Command::Leave(disks, to, answer) => {
                 let _ = answer.send(self.leave(now, &disks, &to));
             }
+            Command::Arrive(disks, clients) => self.arrive(now, disks, clients),
+            Command::Forget(id, shard) => self.disks.move_to(id, shard),
             Command::Connect(client, guard) => self.connect(now, client, guard),
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
             Command::Disk(id, operation) => {

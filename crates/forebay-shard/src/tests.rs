@@ -398,8 +398,25 @@ async fn a_disk_goes_to_another_shard_and_its_clients_with_it() {
                 connect(1, &handles[1]);
             }
         }
-        let gone = senders[0].take_clients(&[]).await;
-        assert!(gone.is_ok());
+        // It has not ended; and one that was to come, and does not.
+        let early = senders[1].take_clients(&handles).await.unwrap_err().to_string();
+        assert!(early.contains("at work"), "{early}");
+        for disk in &handles {
+            disk.end_beneath(false).await.unwrap();
+        }
+        let before = [asks(0), asks(1)];
+        let (new, peer) = disk("one", Mode::WriteThrough);
+        peers.push(peer);
+        senders[1].replace(&handles[0], new).await.unwrap();
+        assert!(senders[1].give_back(&handles[0]).await.unwrap().is_quiet);
+        for (handle, name) in handles.iter().zip(["one", "two"]) {
+            let (new, peer) = disk(name, Mode::WriteThrough);
+            peers.push(peer);
+            senders[0].replace(handle, new).await.unwrap();
+        }
+        for at in [0, 1] {
+            goes_on(at, before[at]).await;
+        }
         let drained = |at: usize| shards[at].drain().unwrap();
         let first: Vec<_> = drained(0).await.unwrap().into_iter().map(|it| it.name).collect();
         assert_eq!(first, ["stays", "one", "two"]);

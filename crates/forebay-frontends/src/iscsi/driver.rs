@@ -177,6 +177,15 @@ impl Connection {
         device.leave(self.session.member());
     }
 
+    /// The session cannot go on where it was to enter.
+    fn end_away(&mut self) {
+        let device = self.device.clone();
+        let mut device = lock(&device);
+        self.phase = Phase::Closed;
+        self.session.end(&mut device);
+        device.leave(self.session.member());
+    }
+
     /// When the initiator has made no progress for too long.
     fn stalls_at(&self) -> Nanos {
         let sends = self.outbox.sending_since().plus(STALL_MAX);

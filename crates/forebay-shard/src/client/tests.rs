@@ -114,6 +114,10 @@ impl Disks for NoDisk {
     fn port(&mut self, disk: DiskId) -> &mut Port {
         unreachable!("{disk:?}")
     }
+
+    fn find_port(&mut self, _: DiskId) -> Option<&mut Port> {
+        None
+    }
 }
 
 struct World {

@@ -5,6 +5,8 @@
 //!      ▲                         │
 //!      └── let_clients_go_on ────┘  requests do not finish
 //! ```
+//! The next one may be on another shard: the clients are handed to it when all of them have left this one.
+//!
 //! Held, a client gets no buffer and submits nothing new, and waits as it does for room in the engine (`Port`). What it
 //! has begun it may finish. So nobody notices more than a pause.
 
@@ -110,9 +112,15 @@ impl ShardDisk {
         self.port.access
     }
 
-    /// The same, as it was when the clients went over.
-    pub(crate) fn set_access(&mut self, access: Permission) {
+    /// Its clients are to come from another shard: nobody uses it before.
+    pub(crate) fn await_clients(&mut self) {
+        self.port.is_held = true;
+    }
+
+    /// They come, and reservations leave this to others.
+    pub(crate) fn welcome_clients(&mut self, access: Permission) {
         self.port.access = access;
+        self.let_clients_go_on();
     }
 }
 

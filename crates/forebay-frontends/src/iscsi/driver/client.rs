@@ -96,7 +96,7 @@ impl Client for Connection {
 
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> io::Result<()> {
         let taken = self.taken.take().expect("it has left");
-        self.socket = cx.reactor.add_socket(taken)?;
+        self.socket = cx.reactor.add_socket(taken).inspect_err(|_| self.end_away())?;
         (self.id, self.tokens, self.heard) = (id, tokens, cx.now);
         self.session.come_back(cx.now);
         self.outbox.enter(self.socket, tokens.send);
