@@ -12,9 +12,10 @@ import nbd
 import nbdraw
 import test_vhost
 from bed import MIB, eventually, free_port, need_program, pattern, test
-from test_reload import Served, client, disk
+from test_reload import Load, Served, client, disk
 from test_reopen import begin, finish
-from test_reservations import RESERVE, attach, check, initiator
+from test_reservations import RESERVE, check, initiator
+from test_settings import told
 from test_soak import SIZE
 
 
@@ -127,25 +128,23 @@ def a_disk_that_cannot_be_opened_there_goes_on_where_it_was(bed):
     goes_on(verifier)
     at = shards(bed, served.control)["a"]
     os.rename(bed.path("a.raw"), bed.path("away"))
-    moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--to", str(1 - at), "--control", served.control])
-    eventually(lambda: served.stats("a")["storage_changed"], "its clients wait")
+    said = move(bed, served.control, "a", "--to", str(1 - at), code=1)
+    assert "No such file" in said and "its clients wait" in said and "it is on shard %d as before" % at in said, said
+    assert "its clients wait" in served.stats("a")["storage_changed"]
     waiting = verifier.reads
-    time.sleep(1.5)
-    assert verifier.reads == waiting and verifier.error is None and moving.poll() is None
+    assert "that is to be put right first" in move(bed, served.control, "a", code=1)
+    assert verifier.reads == waiting and verifier.error is None
     os.rename(bed.path("away"), bed.path("a.raw"))
-    assert moving.wait(30) == 1
-    assert shards(bed, served.control)["a"] == at
     goes_on(verifier)
+    assert shards(bed, served.control)["a"] == at
     assert move(bed, served.control, "a", "--to", str(1 - at))["to"] == 1 - at
     goes_on(verifier)
     # The daemon ends meanwhile: the next one has everything.
     verifier.stop = True
     verifier.thread.join(60)
     os.rename(bed.path("a.raw"), bed.path("away"))
-    moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--to", str(at), "--control", served.control])
-    eventually(lambda: served.stats("a")["storage_changed"], "its clients wait")
+    move(bed, served.control, "a", code=1)
     served.server.stop()
-    moving.wait(30)
     os.rename(bed.path("away"), bed.path("a.raw"))
     served.server.start()
     finish(bed, served, verifier)
@@ -234,7 +233,7 @@ def disks_of_a_target_go_together_with_sessions_and_reservations(bed):
         eventually(lambda: served.stats("b")["counters"]["writes"] > before, "the initiator writes")
         to = 1 - shards(bed, served.control)["a"]
         moved = move(bed, served.control, "ab"[round % 2], "--to", str(to))
-        assert moved["disks"] == ["a", "b"], moved
+        assert sorted(moved["disks"]) == ["a", "b"], moved
         now = shards(bed, served.control)
         assert now == {"a": to, "b": to, "c": at["c"]}, now
         assert load.poll() is None, "fio saw an error"
@@ -243,3 +242,143 @@ def disks_of_a_target_go_together_with_sessions_and_reservations(bed):
     load.terminate()
     assert load.wait(60) in (0, 128), load.returncode
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_client_that_does_not_read_its_answers_holds_up_nobody_for_long(bed):
+    bed.image("a.raw", 32 * MIB, "random")
+    served, other = Served(bed, disk(bed, "a")), client(bed, "a")
+    with open(bed.path("a.raw"), "rb") as f:
+        content = f.read()
+    with socket.socket(socket.AF_UNIX) as lazy:
+        lazy.connect(bed.path("a.sock"))
+        nbdraw.go(lazy, "a")
+        for at in range(4):
+            lazy.sendall(nbdraw.request(nbdraw.READ, at * 4 * MIB, 4 * MIB, at))
+        assert bytes(other.pread(4096, 0)) == content[:4096]
+        # What lies in memory of the disk is copied after a second.
+        for to in "101":
+            assert move(bed, served.control, "a", "--to", to)["waited_ms"] < 5000
+            assert bytes(other.pread(4096, 0)) == content[:4096]
+        for at in range(4):
+            start = at * 4 * MIB
+            assert nbdraw.simple_reply(lazy, 4 * MIB) == (0, at, content[start:start + 4 * MIB])
+    other.shutdown()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_guest_that_ends_while_its_disk_moves_is_let_go(bed):
+    bed.image("a.raw", 64 * MIB, "holes")
+    more = 'vhost-user = "%s"\nqueues = 2\nflash = "%s:32MiB"\n' % (bed.path("disk.vhost"), bed.path("pool"))
+    served, chance = Served(bed, disk(bed, "a", more)), random.Random(3)
+    other = client(bed, "a")
+    for round in range(12):
+        load = bed.spawn([test_vhost.CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--queues", "2", "--depth", "8",
+                          "--wait", "block", "--seconds", "60", "--warm-up", "0", "--write"])
+        writes = lambda: served.stats("a")["counters"]["writes"]
+        before = writes()
+        eventually(lambda: writes() > before, "the guest writes")
+        moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--control", served.control])
+        time.sleep(chance.uniform(0, 0.15))
+        load.kill()
+        load.wait()
+        assert moving.wait(30) == 0
+        assert len(other.pread(4096, 0)) == 4096
+    other.shutdown()
+    eventually(lambda: served.stats("a")["connections"] == 0, "all have gone")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def sessions_with_two_busy_units_log_in_and_out_while_they_move(bed):
+    for program in ("fio", "qemu-storage-daemon", "iscsi-ls"):
+        need_program(program)
+    for name in "ab":
+        bed.image(name + ".raw", SIZE, "holes")
+    portal = "127.0.0.1:%d" % free_port()
+    target = '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\nluns = { 0 = "a", 1 = "b" }\n' % (iscsi.TARGET, portal)
+    served = Served(bed, disk(bed, "a"), disk(bed, "b"), more=target)
+    loads = []
+    for lun in (0, 1):
+        front = bed.path("front%d.sock" % lun)
+        bed.spawn(["qemu-storage-daemon", "--blockdev", "driver=iscsi,node-name=disk,transport=tcp,portal=%s,target=%s,lun=%d"
+                   % (portal, iscsi.TARGET, lun), "--nbd-server", "addr.type=unix,addr.path=" + front,
+                   "--export", "type=nbd,id=out,node-name=disk,writable=on"])
+        eventually(lambda: os.path.exists(front), "the client listens")
+        loads.append(bed.spawn(["fio", "--name=verify", "--ioengine=nbd", "--uri=nbd+unix:///disk?socket=" + front,
+                                "--rw=randrw", "--bsrange=4k-256k", "--iodepth=8", "--size=8m", "--verify=crc32c",
+                                "--verify_fatal=1", "--verify_backlog=64", "--time_based", "--runtime=1000000",
+                                "--output-format=terse"]))
+    ends, errors, rounds = [], [], []
+
+    def log_in_and_out():
+        try:
+            while not ends:
+                # The same initiator port: each ends the session before.
+                one = initiator(types.SimpleNamespace(said="iscsi://%s/" % portal), isid=7)
+                assert one.status([0] * 6) == 0
+                rounds.append(1)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=log_in_and_out)
+    thread.start()
+    for round in range(12):
+        before = len(rounds)
+        assert sorted(move(bed, served.control, "ab"[round % 2])["disks"]) == ["a", "b"]
+        eventually(lambda: len(rounds) > before + 3 or errors, "initiators log in")
+        assert not errors and all(load.poll() is None for load in loads), errors
+    ends.append(1)
+    thread.join()
+    # One that leaves: the others go on without it.
+    loads[0].terminate()
+    assert loads[0].wait(60) in (0, 128)
+    move(bed, served.control, "b")
+    assert loads[1].poll() is None
+    loads[1].terminate()
+    assert loads[1].wait(60) in (0, 128)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def disks_are_changed_added_and_detached_while_others_move(bed):
+    for name in "abc":
+        bed.image(name + ".raw", SIZE)
+    back = 'mode = "write-back"\nwrite-log = "4MiB"\nflash = "%s:16MiB"\n' % bed.path("pool")
+    a, b, c = disk(bed, "a", back), disk(bed, "b"), disk(bed, "c")
+    served, ends, errors, moved = Served(bed, a, b), [], [], []
+
+    def keep_moving():
+        try:
+            while not ends:
+                for name in "ab":
+                    moved.append(move(bed, served.control, name)["waited_ms"])
+        except AssertionError as error:
+            errors.append(error)
+
+    loads = [Load(client(bed, name)) for name in "ab"]
+    thread = threading.Thread(target=keep_moving)
+    thread.start()
+    for round in range(6):
+        assert told(bed, served, "set", "a", "--block-size", ("4KiB", "8KiB")[round % 2]) == {"a": ("opened-again", None)}
+        told(bed, served, "set", "b", "--ram", ("4MiB", "8MiB")[round % 2])
+        served.write(a, b, c)
+        assert served.reload()["c"] == ("added", None)
+        with client(bed, "c") as handle:
+            assert bytes(handle.pread(4096, 4096)) == pattern(4096, 4096)
+            handle.shutdown()
+        eventually(lambda: served.stats("c")["connections"] == 0, "it has gone")
+        served.write(a, b)
+        assert served.reload()["c"] == ("removed", None)
+        said = bed.run([bed.program, "disk", "detach", "a", "--control", served.control], code=None)
+        assert said.returncode == 1, "it has a client"
+        bed.run([bed.program, "disk", "flush", "a", "--control", served.control])
+    ends.append(1)
+    thread.join()
+    for load in loads:
+        load.stop()
+    assert not errors and len(moved) > 6, (errors, moved)
+    for name in "ab":
+        bed.run([bed.program, "disk", "detach", name, "--control", served.control])
+    served.server.process.wait(30)

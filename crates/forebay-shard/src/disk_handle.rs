@@ -276,15 +276,36 @@ impl DiskHandle {
     /// A client did not get its answers or did not send what it began; the log is not empty; the disk is ending, or is
     /// being opened again already; the shard has ended. Its clients go on then.
     pub async fn end_beneath(&self, leaves_pool: bool) -> anyhow::Result<Drained> {
-        let ended = self.hold_and_end(leaves_pool).await;
+        self.hold_clients().await?;
+        let end =
+            move |on: &mut Visit<'_>, answer| on.disk.end_beneath(on.now, leaves_pool, answer);
+        let ended = self.answered(end).await?.map_err(anyhow::Error::msg);
         if ended.is_err() {
-            // There is always room for that.
-            self.tell(|on| on.disk.let_clients_go_on());
+            self.let_clients_go_on();
         }
         ended
     }
 
-    async fn hold_and_end(&self, leaves_pool: bool) -> anyhow::Result<Drained> {
+    /// Has its clients wait until it owes them nothing, ten seconds at most, and from then on.
+    ///
+    /// # Errors
+    /// A client did not get its answers or did not send what it began; or the disk is ending, or is being opened again. Its
+    /// clients go on then.
+    pub async fn hold_clients(&self) -> anyhow::Result<()> {
+        let held = self.wait_for_clients().await;
+        if held.is_err() {
+            self.let_clients_go_on();
+        }
+        held
+    }
+
+    /// Its clients wait no longer.
+    pub fn let_clients_go_on(&self) {
+        // There is always room for that.
+        self.tell(|on| on.disk.let_clients_go_on());
+    }
+
+    async fn wait_for_clients(&self) -> anyhow::Result<()> {
         let give_up = tokio::time::Instant::now() + HOLD_MAX;
         loop {
             let held = self.ask(|on| {
@@ -292,15 +313,12 @@ impl DiskHandle {
                 on.disk.hold_clients(on.now, is_sent)
             });
             if held.await?.map_err(anyhow::Error::msg)? {
-                break;
+                return Ok(());
             }
             let is_late = tokio::time::Instant::now() > give_up;
             anyhow::ensure!(!is_late, "requests of its clients did not finish; try again");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        let end =
-            move |on: &mut Visit<'_>, answer| on.disk.end_beneath(on.now, leaves_pool, answer);
-        self.answered(end).await?.map_err(anyhow::Error::msg)
     }
 
     /// What it leaves to the disk that takes its place.

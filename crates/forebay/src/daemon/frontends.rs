@@ -194,6 +194,11 @@ impl Frontends {
         self.bound().devices.get(disk).map(VhostUser::state)
     }
 
+    /// The disks that sessions may use together with this one.
+    pub(super) fn bound_to(&self, disk: &DiskHandle) -> Vec<DiskHandle> {
+        self.portals.bound_to(disk)
+    }
+
     /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect.
     pub(super) fn tell_size(&self, name: &str, disk: &DiskHandle) {
         self.portals.tell_size(disk);

@@ -199,6 +199,14 @@ impl Portals {
         self.bound().portals.values().map(|(state, _)| state.clone()).collect()
     }
 
+    /// All disks of the target that a disk is behind.
+    pub fn bound_to(&self, disk: &DiskHandle) -> Vec<DiskHandle> {
+        let bound = self.bound();
+        let disks = bound.targets.values().map(|target| target.handles().clone());
+        let of_it = |disks: &Vec<DiskHandle>| disks.iter().any(|known| known.is(disk));
+        disks.filter(of_it).flatten().collect()
+    }
+
     /// Tells initiators what size a disk has now, if it is behind a target.
     pub fn tell_size(&self, disk: &DiskHandle) {
         let targets: Vec<Arc<Behind>> = self.bound().targets.values().cloned().collect();
@@ -385,7 +393,9 @@ async fn log_in(mut stream: TcpStream, served: &Served, entry: Entry) -> Result<
         log: behind.log.clone().map(|log| log as Arc<dyn Lines>),
     };
     let place = entry.settle().context(LEFT)?;
-    let shard = behind.handles()[0].clone();
+    // One that has ended may be where the target was before.
+    let shard = behind.handles().iter().find(|disk| disk.is_open()).cloned();
+    let shard = shard.context("no disk of the target is served")?;
     shard.hand_over(Box::new(newcomer), Box::new(place)).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 //!   clients wait ─ nothing is owed to them ─► ended in order ─► opened on the other shard ─► clients go over, and go on
 //!        │ not within 10 s, of one of them                       │ it cannot be
 //!        ▼                                                       ▼
-//!   opened again where they were; clients go on             opened where it was, again and again until it can be
+//!   clients go on where they were                           opened where it was, again and again until it can be
 //! ```
 //! It is an end and a start of this disk, as in [`reopen`](super::reopen): its write log and what is cached on flash go on, and
 //! its RAM cache begins empty. Sessions of an iSCSI target live on one shard, so its disks go together.
@@ -19,12 +19,13 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::advice;
 use super::api::MovedShard;
 use super::control::{ControlState, refuse};
-use super::reopen::{Reopening, TRY_AGAIN};
+use super::opener::{Missing, Ready};
+use super::reopen::Reopening;
 use super::served::ServedDisk;
 use crate::config::DiskSpec;
 use crate::config::values::Name;
@@ -60,18 +61,21 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
         shards > 1,
         "there is one shard only; with 'shards = 2' or more in the configuration file a restart gives more"
     );
-    let to = to.unwrap_or_else(|| opener.emptiest());
-    ensure!(to < shards, "there is no shard {to}: there are 0 to {}", shards - 1);
-    let mut others_wait = Some((state.reloading.lock().await, state.resizing.lock().await));
+    ensure!(
+        to.is_none_or(|to| to < shards),
+        "there is no shard {}: there are 0 to {}",
+        to.unwrap_or_default(),
+        shards - 1
+    );
+    // Nothing else opens or changes a disk: whoever came to the target meanwhile would be on the wrong shard.
+    let _no_change = state.reloading.lock().await;
+    let _no_other = state.opening.lock().await;
+    let _its_size = state.resizing.lock().await;
     let spec = opener.spec();
-    let together = opener.bound_to(name);
-    let asked = spec.disks.iter().filter(|disk| together.contains(&disk.name));
-    // One that is refused goes there when it is opened.
-    let moving = asked.filter_map(|disk| Some((disk, state.find(&disk.name.0).ok()?)));
-    let moving: Vec<(&DiskSpec, Arc<ServedDisk>)> = moving.collect();
-    let (_, first) = moving.first().context("it is not served any more")?;
-    let from = first.info.shard;
+    let moving = together(state, &spec.disks, name)?;
     let disks: Vec<String> = moving.iter().map(|(disk, _)| disk.name.to_string()).collect();
+    let from = moving[0].1.info.shard;
+    let to = to.unwrap_or_else(|| opener.emptiest_but(from));
     if from == to {
         return Ok(MovedShard { disks, from, to, waited_ms: 0 });
     }
@@ -83,38 +87,8 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
         advice::settle(served).await;
     }
     let began = Instant::now();
-    let (ended, mut trouble) = end(state, &moving).await;
-    let mut shard = if trouble.is_none() { to } else { from };
-    let mut opened = Vec::new();
-    for (disk, served) in ended {
-        let reopening = Reopening::of(state, served);
-        loop {
-            let one = state.opening.lock().await;
-            match reopening.open_on(shard, (disk, &spec.disks)).await {
-                Ok(ready) => break opened.push(ready),
-                // Whose clients it has are closed, and the next start opens it.
-                Err(_) if state.is_ending() => bail!("the daemon is ending"),
-                Err(why) if shard == to && opened.is_empty() => {
-                    (shard, trouble) = (from, Some(why));
-                }
-                Err(why) => {
-                    if others_wait.take().is_some() {
-                        reopening.clients_wait(&why);
-                    }
-                    drop(one);
-                    sleep(TRY_AGAIN).await;
-                }
-            }
-        }
-    }
-    if shard != from {
-        opener.take_clients(shard, opened.iter().map(|(ready, _)| &ready.handle)).await?;
-    }
-    for (ready, missing) in opened {
-        opener.give_memory(&ready, missing);
-    }
-    if let Some(why) = trouble {
-        bail!("{why:#}; it goes on where it was, on shard {from}");
+    if let Err(why) = carry_out(state, &spec.disks, &moving, to).await {
+        bail!("{why:#}; it is on shard {from} as before");
     }
     let waited_ms = began.elapsed().as_millis() as u64;
     for disk in &disks {
@@ -126,19 +100,97 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
     Ok(MovedShard { disks, from, to, waited_ms })
 }
 
-/// Ends disks beneath their clients, up to one that cannot be ended, or noted to have: those that have ended, and why not all.
-async fn end<'a>(
+/// A disk that moves, as it is configured and as it is served.
+type Moving<'a> = (&'a DiskSpec, Arc<ServedDisk>);
+
+/// This disk, and all that sessions may use together with it; the one that was asked for first.
+///
+/// # Errors
+/// It is not served any more.
+fn together<'a>(
+    state: &ControlState,
+    disks: &'a [DiskSpec],
+    name: &Name,
+) -> Result<Vec<Moving<'a>>> {
+    let mut served = state.disks();
+    served.retain(|disk| disk.ended().is_none());
+    let asked = served.iter().position(|disk| disk.name() == name.0);
+    let asked = served.remove(asked.context("it is not served any more")?);
+    let bound = state.frontends.bound_to(&asked.handle);
+    served.retain(|disk| bound.iter().any(|handle| handle.is(&disk.handle)));
+    let all = [asked].into_iter().chain(served);
+    all.map(|served| {
+        let disk = disks.iter().find(|disk| disk.name.0 == served.name());
+        Ok((disk.with_context(|| format!("disk '{}' is leaving", served.name()))?, served))
+    })
+    .collect()
+}
+
+/// How far a move is.
+#[derive(Default)]
+struct Progress {
+    /// So many of the disks have ended.
+    ended: usize,
+    /// On the other shard.
+    opened: Vec<(Ready, Option<Missing>)>,
+}
+
+/// Has the clients of all wait, and moves them.
+///
+/// # Errors
+/// Clients go on where they were, or wait there until their disk can be opened.
+async fn carry_out(
     state: &Arc<ControlState>,
-    disks: &'a [(&'a DiskSpec, Arc<ServedDisk>)],
-) -> (&'a [(&'a DiskSpec, Arc<ServedDisk>)], Option<anyhow::Error>) {
-    for (at, (disk, served)) in disks.iter().enumerate() {
-        let (ended, result) = match served.handle.end_beneath(false).await {
-            Ok(drained) => (at + 1, Reopening::of(state, served).leave(drained).await.map(drop)),
-            Err(why) => (at, Err(why)),
-        };
-        if let Err(why) = result {
-            return (&disks[..ended], Some(why.context(format!("disk '{}'", disk.name))));
+    disks: &[DiskSpec],
+    moving: &[Moving<'_>],
+    to: usize,
+) -> Result<()> {
+    let (opener, mut progress) = (&state.opener, Progress::default());
+    let done = end_and_open(state, disks, moving, to, &mut progress).await;
+    let Progress { ended, opened } = progress;
+    let Err(why) = done else {
+        opener.take_clients(to, opened.iter().map(|(ready, _)| &ready.handle)).await?;
+        for ((_, served), opened) in moving.iter().zip(opened) {
+            Reopening::of(state, served).serve(opened);
         }
+        return Ok(());
+    };
+    for (ready, _) in &opened {
+        let given_back = opener.give_back(to, &ready.handle).await?;
+        Reopening::of(state, &ready.disk).leave(given_back).await?;
     }
-    (disks, None)
+    for (_, served) in &moving[ended..] {
+        served.handle.let_clients_go_on();
+    }
+    let mut waits = None;
+    for (disk, served) in &moving[..ended] {
+        waits = Reopening::of(state, served).open_as_before((disk, disks)).await.err().or(waits);
+    }
+    match waits {
+        Some(waits) => bail!("{why:#}; {waits}"),
+        None => Err(why),
+    }
+}
+
+async fn end_and_open(
+    state: &Arc<ControlState>,
+    disks: &[DiskSpec],
+    moving: &[Moving<'_>],
+    to: usize,
+    progress: &mut Progress,
+) -> Result<()> {
+    // All are held before one ends: what a session has begun on one may be behind what waits for another.
+    for (_, served) in moving {
+        served.handle.hold_clients().await?;
+    }
+    for (_, served) in moving {
+        let drained = served.handle.end_beneath(false).await?;
+        progress.ended += 1;
+        Reopening::of(state, served).leave(drained).await?;
+    }
+    for (disk, served) in moving {
+        let opened = Reopening::of(state, served).open_on(to, (disk, disks)).await?;
+        progress.opened.push(opened);
+    }
+    Ok(())
 }

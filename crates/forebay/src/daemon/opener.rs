@@ -16,7 +16,7 @@ use forebay_host::pool::owner::PoolHandle;
 use forebay_host::population::Population;
 use forebay_host::shell::quoted;
 use forebay_io::arena::Arena;
-use forebay_shard::{DiskHandle, ShardSender};
+use forebay_shard::{DiskHandle, Drained, ShardSender};
 
 use super::advice::Keeper;
 use super::api::RefusedDisk;
@@ -39,7 +39,7 @@ pub(super) struct Opener {
     shards: Vec<ShardSender>,
     /// Where disks are.
     on_shards: Mutex<BTreeMap<Name, usize>>,
-    /// Where the disks of iSCSI targets are, also when none is served: their sessions stay there.
+    /// Where the disks of iSCSI targets are, also when none is served: those that come back go there, too.
     of_targets: Mutex<BTreeMap<String, usize>>,
     population: Population,
     events: EventSender,
@@ -184,14 +184,15 @@ impl Opener {
         disks: impl Iterator<Item = &DiskHandle>,
     ) -> Result<()> {
         let handles: Vec<DiskHandle> = disks.cloned().collect();
-        Ok(self.shards[shard].take_clients(&handles).await?)
+        self.shards[shard].take_clients(&handles).await
     }
 
-    /// The disks that are on one shard with this one, whatever becomes of it: those of its iSCSI target, and itself.
-    pub(super) fn bound_to(&self, name: &Name) -> Vec<Name> {
-        let spec = self.spec();
-        let target = target_of(&spec, name);
-        target.map_or_else(|| vec![name.clone()], |it| it.luns.values().cloned().collect())
+    /// Ends a disk that was handed over to this shard in the place of one of another shard, and whose clients have not come.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub(super) async fn give_back(&self, shard: usize, disk: &DiskHandle) -> Result<Drained> {
+        self.shards[shard].give_back(disk).await
     }
 
     fn note_shard(&self, name: &Name, shard: usize) {
@@ -206,11 +207,16 @@ impl Opener {
         self.shards.len()
     }
 
-    /// The shard where there are fewest disks.
-    pub(super) fn emptiest(&self) -> usize {
+    /// The shard where there are fewest disks, but for this one: of several.
+    pub(super) fn emptiest_but(&self, other: usize) -> usize {
+        self.emptiest(|shard| shard != other)
+    }
+
+    fn emptiest(&self, may: impl Fn(usize) -> bool) -> usize {
         let on_shards = lock(&self.on_shards);
         let disks = |shard: &usize| on_shards.values().filter(|it| *it == shard).count();
-        (0..self.shards.len()).min_by_key(disks).expect("one shard at least")
+        let shards = (0..self.shards.len()).filter(|shard| may(*shard));
+        shards.min_by_key(disks).expect("one shard at least")
     }
 
     /// Gives a disk at work a RAM cache of `bytes`.
@@ -233,7 +239,7 @@ impl Opener {
     fn shard_for(&self, name: &Name) -> usize {
         let target = target_of(&self.spec(), name).map(|target| target.target.0.clone());
         let known = target.and_then(|target| lock(&self.of_targets).get(&target).copied());
-        known.unwrap_or_else(|| self.emptiest())
+        known.unwrap_or_else(|| self.emptiest(|_| true))
     }
 
     /// A disk as one that is not served.

@@ -41,7 +41,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Time that whoever looks at primary storage has to let go of it.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 /// Pause before a disk whose clients wait is tried again.
-pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A disk of a daemon with these `disks` is to be as it is `asked` for, as far as opening it again brings that about, with
 /// these `settings` otherwise.
@@ -118,19 +118,34 @@ impl<'a> Reopening<'a> {
             return Ok(());
         };
         let why = opener::refusal(&why).unwrap_or_else(|| format!("{why:#}"));
-        match self.open(before).await {
+        match self.open_as_before(before).await {
             Ok(()) => bail!("{why}; the disk goes on as it was"),
+            Err(waits) => bail!("{why}; {waits}"),
+        }
+    }
+
+    /// Opens it as it was and where it was, now or as soon as that can be.
+    ///
+    /// # Errors
+    /// Its clients wait, in these words.
+    pub(super) async fn open_as_before(&self, before: Among<'_>) -> Result<()> {
+        match self.open(before).await {
+            Ok(()) => Ok(()),
             // Whose clients it has are closed, and the next start opens it.
             Err(_) if self.state.is_ending() => bail!("the daemon is ending"),
             Err(error) => {
-                let text = self.clients_wait(&error);
+                let text = format!(
+                    "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
+                );
+                self.report(Severity::Error, &text);
+                self.served.note_standing(Some(text.clone()));
                 let (state, served) = (self.state.clone(), self.served.clone());
                 let (disk, disks) = (before.0.clone(), before.1.to_vec());
                 tokio::spawn(async move {
                     let reopening = Reopening::of(&state, &served);
                     reopening.open_some_time((&disk, &disks)).await;
                 });
-                bail!("{why}; {text}")
+                bail!(text)
             }
         }
     }
@@ -241,13 +256,18 @@ impl<'a> Reopening<'a> {
 
     /// Opens it in the place of the one that has ended.
     async fn open(&self, disk: Among<'_>) -> Result<()> {
-        let (ready, missing) = self.open_on(self.served.info.shard, disk).await?;
-        self.state.opener.give_memory(&ready, missing);
+        self.serve(self.open_on(self.served.info.shard, disk).await?);
         Ok(())
     }
 
-    /// Opens it in the place of the one that has ended, on this shard. What memory it waits for: that is to be given to it
-    /// once its clients have gone over.
+    /// The one that has taken its place is served from now on, and gets the memory that it waits for.
+    pub(super) fn serve(&self, (ready, missing): (Ready, Option<Missing>)) {
+        ready.disk.history().go_on_from(&mut self.served.history());
+        self.state.opener.give_memory(&ready, missing);
+        self.state.serve_again(ready);
+    }
+
+    /// Opens it in the place of the one that has ended, on this shard; to be [served](Self::serve) once its clients are there.
     pub(super) async fn open_on(
         &self,
         shard: usize,
@@ -266,20 +286,7 @@ impl<'a> Reopening<'a> {
             }
         };
         let opener = &self.state.opener;
-        let (ready, missing) = opener.hand_over_to(shard, disk, opened, Some(&self.served)).await?;
-        ready.disk.history().go_on_from(&mut self.served.history());
-        self.state.serve_again(ready.clone());
-        Ok((ready, missing))
-    }
-
-    /// Tells that it cannot be opened, in these words.
-    pub(super) fn clients_wait(&self, error: &anyhow::Error) -> String {
-        let text = format!(
-            "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
-        );
-        self.report(Severity::Error, &text);
-        self.served.note_standing(Some(text.clone()));
-        text
+        opener.hand_over_to(shard, disk, opened, Some(&self.served)).await
     }
 
     fn report(&self, severity: Severity, text: &str) {

@@ -35,7 +35,11 @@ fn what_a_task_management_function_ends_of_other_sessions() {
         assert_eq!(world.send(0, manage(function, 0), &[])[0].header[2], 0);
         let answers = world.send(1, data_out(7, theirs[0].word(20), 0, 0, true), &[1; 512]);
         assert!(answers.is_empty());
-        assert_eq!(world.sessions[1].ready(&world.device, false).is_none(), is_hit, "function {function}");
+        assert_eq!(
+            world.sessions[1].ready(&world.device, false).is_none(),
+            is_hit,
+            "function {function}"
+        );
     };
     check(2, false);
     check(4, true);

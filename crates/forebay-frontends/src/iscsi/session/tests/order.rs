@@ -17,8 +17,9 @@ fn an_ordered_task_waits_for_all_before_and_holds_up_all_after_of_any_session() 
     assert!(world.send(1, command(READ, 3, 1, 512), &[]).is_empty());
     let ready = |world: &mut World| {
         let World { sessions, device, .. } = world;
-        let tag =
-            |session: &mut Session| Some(session.ready(device, false)?).map(|key| session.task(key).tag);
+        let tag = |session: &mut Session| {
+            Some(session.ready(device, false)?).map(|key| session.task(key).tag)
+        };
         [tag(&mut sessions[0]), tag(&mut sessions[1])]
     };
     assert_eq!(ready(&mut world), [None, None], "the first has no data yet");
