@@ -365,9 +365,9 @@ def disks_are_changed_added_and_detached_while_others_move(bed):
         told(bed, served, "set", "b", "--ram", ("4MiB", "8MiB")[round % 2])
         served.write(a, b, c)
         assert served.reload()["c"] == ("added", None)
-        with client(bed, "c") as handle:
-            assert bytes(handle.pread(4096, 4096)) == pattern(4096, 4096)
-            handle.shutdown()
+        handle = client(bed, "c")
+        assert bytes(handle.pread(4096, 4096)) == pattern(4096, 4096)
+        handle.shutdown()
         eventually(lambda: served.stats("c")["connections"] == 0, "it has gone")
         served.write(a, b)
         assert served.reload()["c"] == ("removed", None)
@@ -378,7 +378,9 @@ def disks_are_changed_added_and_detached_while_others_move(bed):
     thread.join()
     for load in loads:
         load.stop()
+        load.handle.shutdown()
     assert not errors and len(moved) > 6, (errors, moved)
+    eventually(lambda: all(served.stats(name)["connections"] == 0 for name in "ab"), "all have gone")
     for name in "ab":
         bed.run([bed.program, "disk", "detach", name, "--control", served.control])
-    served.server.process.wait(30)
+    assert served.server.stop() == 0
