@@ -10,6 +10,12 @@ pub fn now_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// CPU time of the thread that calls this.
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// The time of [`now_nanos`] after `wait` from now, `u64::MAX` when that is too far.
 pub(crate) fn nanos_after(wait: Duration) -> u64 {
     now_nanos().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))

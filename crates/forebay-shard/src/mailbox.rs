@@ -12,6 +12,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::{DiskId, Moved, Newcomer, Permission};
@@ -43,8 +44,8 @@ pub(crate) enum Command {
     Disk(DiskId, Operation),
     /// Do this with the disk of this number, which has asked for it.
     Asked(u32, Operation),
-    /// Say that it has come round to its mailbox.
-    Turn(oneshot::Sender<()>),
+    /// Say that it has come round to its mailbox, and the CPU time of its thread so far.
+    Turn(oneshot::Sender<Duration>),
     /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
     Drain(oneshot::Sender<Vec<Drained>>),
     /// End at once.

@@ -104,9 +104,9 @@ Example:
     Resize(NamedArgs),
     /// Move a disk to another shard thread, with the guest at work
     #[command(after_help = "\
-A shard is a thread that serves some of the disks; it uses one CPU at most. Move a disk away when \
-its shard is busy and another one is not: 'forebay top' shows how busy the disks are, 'forebay disk \
-list' on which shard they are.
+A shard is a thread that serves some of the disks. It uses one CPU at most. Move a disk away when \
+its shard is busy and another one is not: 'forebay top' shows how busy shards are, and on a wide \
+terminal on which shard each disk is.
 
 Clients wait for a moment and get no error. The write log and the cache on flash stay; the cache \
 in RAM begins empty. Disks of one iSCSI target go together. At the next start Forebay spreads the \
@@ -259,7 +259,7 @@ pub struct FlushArgs {
 pub struct MoveShardArgs {
     /// The disk
     pub disk: Name,
-    /// The shard, counted from 0 [default: the one with the fewest disks]
+    /// The shard, counted from 0 [default: the one that is least busy, of the others]
     #[arg(long, value_name = "SHARD")]
     pub to: Option<usize>,
     /// Options of all.

@@ -212,6 +212,9 @@ pub struct VhostUserInfo {
 pub struct DiskStats {
     /// Name of the disk.
     pub name: String,
+    /// The shard that it is on, counted from 0.
+    #[serde(default)]
+    pub shard: usize,
     /// Clients that are attached.
     pub connections: u32,
     /// Clients whose next request waits for room in the disk's tables.
@@ -249,6 +252,7 @@ impl From<DiskStatus> for DiskStats {
     fn from(on_shard: DiskStatus) -> DiskStats {
         DiskStats {
             name: on_shard.name,
+            shard: 0,
             connections: on_shard.connections,
             connections_waiting: on_shard.connections_waiting,
             primary_storage: on_shard.primary_storage,
@@ -273,12 +277,27 @@ pub struct AllStats<T = DiskStats> {
     pub silent: Vec<String>,
     /// The disks that are configured and not served.
     pub refused: Vec<RefusedDisk>,
+    /// The shards, by their numbers.
+    #[serde(default)]
+    pub shards: Vec<ShardLoad>,
 }
 
 impl<T> Default for AllStats<T> {
     fn default() -> AllStats<T> {
-        AllStats { disks: Vec::new(), silent: Vec::new(), refused: Vec::new() }
+        let (disks, silent, refused, shards) = Default::default();
+        AllStats { disks, silent, refused, shards }
     }
+}
+
+/// What a shard has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShardLoad {
+    /// Disks on it.
+    pub disks: usize,
+    /// The part of a CPU that its thread took in the last seconds, 0 to 1. Null: it does not answer.
+    pub busy: Option<f64>,
+    /// CPU time that its thread took so far, in seconds.
+    pub cpu_seconds: f64,
 }
 
 /// What a disk did in a minute.

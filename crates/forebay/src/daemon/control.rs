@@ -18,7 +18,6 @@ use tokio::sync::Notify;
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
 
-use super::advice;
 use super::api::{
     AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk,
 };
@@ -29,8 +28,8 @@ use super::opener::{Opener, Ready};
 use super::served::ServedDisk;
 use super::watch::Watch;
 use super::{
-    change, devices, history, metrics, move_shard, observed, pools, quiesce, refused, reload,
-    settings, systemd,
+    advice, change, devices, history, metrics, move_shard, observed, pools, quiesce, refused,
+    reload, settings, systemd,
 };
 use crate::config::{DiskSpec, difference};
 
@@ -159,11 +158,11 @@ async fn all_stats(
     let silent = known.iter().filter(|known| known.is_silent);
     let silent = silent.map(|known| known.disk.name().to_owned()).collect();
     let answered = known.iter().filter_map(|known| Some((&known.disk, known.figures.as_ref()?)));
-    let refused = state.refused();
+    let (refused, shards) = (state.refused(), state.opener.shards.loads());
     // Of hundreds of disks that is more than a megabyte, which `Json` would write piece by piece.
     let text = if query.brief {
         let disks = answered.map(|(_, figures)| BriefStats::from(&figures.status)).collect();
-        serde_json::to_vec(&AllStats { disks, silent, refused })
+        serde_json::to_vec(&AllStats { disks, silent, refused, shards })
     } else {
         let disks = answered.map(|(disk, figures)| {
             let mut stats = state.stats_with(disk, figures.status.clone());
@@ -171,7 +170,7 @@ async fn all_stats(
             stats.engine.slowest = Vec::new();
             stats
         });
-        serde_json::to_vec(&AllStats { disks: disks.collect(), silent, refused })
+        serde_json::to_vec(&AllStats { disks: disks.collect(), silent, refused, shards })
     };
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
@@ -336,7 +335,7 @@ impl ControlState {
     pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
         disk.end(trouble);
         lock(&self.ready).retain(|ready| ready.name.0 != disk.name());
-        self.opener.forget(disk.name());
+        self.opener.shards.forget(disk.name());
         self.frontends.detach(&self.opener.spec(), disk.name());
         systemd::disks_changed(self);
         if self.present().is_empty() {
@@ -451,6 +450,7 @@ impl ControlState {
     /// What a disk's shard knows, and what others know of it.
     pub(super) fn stats_with(&self, disk: &ServedDisk, status: DiskStatus) -> DiskStats {
         DiskStats {
+            shard: disk.info.shard,
             vhost_user: self.frontends.device(disk.name()).map(|device| device.info()),
             evidence: disk.info.evidence.clone(),
             unguarded: disk.info.unguarded.clone(),

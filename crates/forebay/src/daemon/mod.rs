@@ -68,6 +68,7 @@ mod reopen;
 mod reservations;
 mod served;
 mod settings;
+mod shards;
 mod sharing;
 mod systemd;
 pub mod unix;
@@ -184,12 +185,13 @@ impl Daemon {
         let (control_end, control_ends) = oneshot::channel();
         let answering = serve_control(control_listener, control.clone(), control_ends)?;
         let (of_advice, of_history) = (control.clone(), control.clone());
-        let of_sharing = control.clone();
+        let (of_sharing, of_shards) = (control.clone(), control.clone());
         let following = tokio::spawn(async move {
             tokio::join!(
                 advice::follow(of_advice),
                 history::follow(of_history),
-                sharing::follow(of_sharing)
+                sharing::follow(of_sharing),
+                shards::follow(of_shards)
             );
         });
         control.frontends.open();

@@ -56,7 +56,7 @@ pub(super) async fn move_shard(
 
 async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result<MovedShard> {
     let opener = &state.opener;
-    let shards = opener.shards();
+    let shards = opener.shards.count();
     ensure!(
         shards > 1,
         "there is one shard only; with 'shards = 2' or more in the configuration file a restart gives more"
@@ -75,7 +75,7 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
     let moving = together(state, &spec.disks, name)?;
     let disks: Vec<String> = moving.iter().map(|(disk, _)| disk.name.to_string()).collect();
     let from = moving[0].1.info.shard;
-    let to = to.unwrap_or_else(|| opener.emptiest_but(from));
+    let to = to.unwrap_or_else(|| opener.shards.least_busy_but(from));
     if from == to {
         return Ok(MovedShard { disks, from, to, waited_ms: 0 });
     }
@@ -149,14 +149,15 @@ async fn carry_out(
     let done = end_and_open(state, disks, moving, to, &mut progress).await;
     let Progress { ended, opened } = progress;
     let Err(why) = done else {
-        opener.take_clients(to, opened.iter().map(|(ready, _)| &ready.handle)).await?;
+        let handles: Vec<_> = opened.iter().map(|(ready, _)| ready.handle.clone()).collect();
+        opener.shards.take_clients(to, &handles).await?;
         for ((_, served), opened) in moving.iter().zip(opened) {
             Reopening::of(state, served).serve(opened);
         }
         return Ok(());
     };
     for (ready, _) in &opened {
-        let given_back = opener.give_back(to, &ready.handle).await?;
+        let given_back = opener.shards.give_back(to, &ready.handle).await?;
         Reopening::of(state, &ready.disk).leave(given_back).await?;
     }
     for (_, served) in &moving[ended..] {

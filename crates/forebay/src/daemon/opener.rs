@@ -1,7 +1,6 @@
 //! What it takes to open a disk of the configuration and to hand it to its shard: at the start, and when a disk that was
 //! refused is to be served after all.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -16,7 +15,7 @@ use forebay_host::pool::owner::PoolHandle;
 use forebay_host::population::Population;
 use forebay_host::shell::quoted;
 use forebay_io::arena::Arena;
-use forebay_shard::{DiskHandle, Drained, ShardSender};
+use forebay_shard::{DiskHandle, ShardSender};
 
 use super::advice::Keeper;
 use super::api::RefusedDisk;
@@ -25,7 +24,7 @@ use super::flash::{self, Flash};
 use super::opening::{self, Opened};
 use super::reservations::Kept;
 use super::served::ServedDisk;
-use crate::config::iscsi::IscsiSpec;
+use super::shards::Shards;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec, Sharing, VhostUserSpec};
 
@@ -36,11 +35,7 @@ pub(super) struct Opener {
     spec: Mutex<Arc<DaemonSpec>>,
     pub(super) flash: Arc<Flash>,
     state: Option<PathBuf>,
-    shards: Vec<ShardSender>,
-    /// Where disks are.
-    on_shards: Mutex<BTreeMap<Name, usize>>,
-    /// Where the disks of iSCSI targets are, also when none is served: those that come back go there, too.
-    of_targets: Mutex<BTreeMap<String, usize>>,
+    pub(super) shards: Shards,
     population: Population,
     events: EventSender,
 }
@@ -68,8 +63,8 @@ impl Opener {
         population: Population,
         events: EventSender,
     ) -> Opener {
-        let (spec, on_shards, of_targets) = (Mutex::new(spec), Mutex::default(), Mutex::default());
-        Opener { spec, flash, state, shards, on_shards, of_targets, population, events }
+        let (spec, shards) = (Mutex::new(spec), Shards::new(shards));
+        Opener { spec, flash, state, shards, population, events }
     }
 
     /// The configuration that is in force.
@@ -119,7 +114,7 @@ impl Opener {
     /// # Errors
     /// The shard cannot take it.
     pub(super) async fn hand_over(&self, disk: &DiskSpec, opened: Opened) -> Result<Ready> {
-        let shard = self.shard_for(&disk.name);
+        let shard = self.shards.for_disk(&self.spec(), &disk.name);
         let (ready, missing) = self.hand_over_to(shard, disk, opened, None).await?;
         self.give_memory(&ready, missing);
         Ok(ready)
@@ -153,13 +148,10 @@ impl Opener {
             self.events.report(Some(&disk.name.0), Severity::Warning, trouble);
         }
         let memory = opened.wait_for_memory();
-        let (shards, new) = (&self.shards[shard], opened.into_new_disk(disk));
-        let handle = match ended.map(|ended| &ended.handle) {
-            None => shards.add(new).await,
-            Some(ended) => shards.replace(ended, new).await.map(|()| ended.clone()),
-        };
+        let new = (&disk.name, opened.into_new_disk(disk));
+        let of_before = ended.map(|ended| &ended.handle);
+        let handle = self.shards.hand_over(shard, &self.spec(), new, of_before).await;
         let handle = handle.context("its shard cannot take it")?;
-        self.note_shard(&disk.name, shard);
         let on_host = (place, disk.flash.as_ref().map(|flash| flash.path.clone()));
         let served = ServedDisk::new(info, handle.clone(), Arc::new(advice), on_host, probe);
         let (name, disk) = (disk.name.clone(), Arc::new(served));
@@ -174,51 +166,6 @@ impl Opener {
         }
     }
 
-    /// Has the clients of disks that were handed over to this shard come to it, from the shard of those that have ended.
-    ///
-    /// # Errors
-    /// A shard has ended.
-    pub(super) async fn take_clients(
-        &self,
-        shard: usize,
-        disks: impl Iterator<Item = &DiskHandle>,
-    ) -> Result<()> {
-        let handles: Vec<DiskHandle> = disks.cloned().collect();
-        self.shards[shard].take_clients(&handles).await
-    }
-
-    /// Ends a disk that was handed over to this shard in the place of one of another shard, and whose clients have not come.
-    ///
-    /// # Errors
-    /// The shard has ended.
-    pub(super) async fn give_back(&self, shard: usize, disk: &DiskHandle) -> Result<Drained> {
-        self.shards[shard].give_back(disk).await
-    }
-
-    fn note_shard(&self, name: &Name, shard: usize) {
-        lock(&self.on_shards).insert(name.clone(), shard);
-        if let Some(target) = target_of(&self.spec(), name) {
-            lock(&self.of_targets).insert(target.target.0.clone(), shard);
-        }
-    }
-
-    /// The number of shards.
-    pub(super) fn shards(&self) -> usize {
-        self.shards.len()
-    }
-
-    /// The shard where there are fewest disks, but for this one: of several.
-    pub(super) fn emptiest_but(&self, other: usize) -> usize {
-        self.emptiest(|shard| shard != other)
-    }
-
-    fn emptiest(&self, may: impl Fn(usize) -> bool) -> usize {
-        let on_shards = lock(&self.on_shards);
-        let disks = |shard: &usize| on_shards.values().filter(|it| *it == shard).count();
-        let shards = (0..self.shards.len()).filter(|shard| may(*shard));
-        shards.min_by_key(disks).expect("one shard at least")
-    }
-
     /// Gives a disk at work a RAM cache of `bytes`.
     ///
     /// # Errors
@@ -230,18 +177,6 @@ impl Opener {
         Ok(())
     }
 
-    /// A disk has left its shard.
-    pub(super) fn forget(&self, disk: &str) {
-        lock(&self.on_shards).retain(|name, _| name.0 != disk);
-    }
-
-    /// The shard for a disk: disks of one iSCSI target live on one, others where there are fewest.
-    fn shard_for(&self, name: &Name) -> usize {
-        let target = target_of(&self.spec(), name).map(|target| target.target.0.clone());
-        let known = target.and_then(|target| lock(&self.of_targets).get(&target).copied());
-        known.unwrap_or_else(|| self.emptiest(|_| true))
-    }
-
     /// A disk as one that is not served.
     pub(super) fn refused(&self, disk: &DiskSpec, reason: String) -> RefusedDisk {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -251,11 +186,6 @@ impl Opener {
         let reason = through_daemon(reason, disk, &control);
         RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
     }
-}
-
-/// The iSCSI target that a disk is a logical unit of.
-fn target_of<'a>(spec: &'a DaemonSpec, name: &Name) -> Option<&'a IscsiSpec> {
-    spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name))
 }
 
 /// A reason as whoever asks this daemon needs it: it decides about its own disk itself, and keeps others from the pool.

@@ -160,7 +160,7 @@ async fn await_turn(index: usize, shard: &ShardSender, limit: Duration, events: 
             "shard {index} takes no turn: something keeps its thread. When that lasts, systemd ends Forebay and starts it again"
         );
         events.report(None, Severity::Error, text);
-        turn.await;
+        let _ = turn.await;
     }
 }
 

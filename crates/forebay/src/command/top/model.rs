@@ -11,7 +11,7 @@ use ratatui::crossterm::event::KeyCode;
 use super::Answers;
 use crate::cli::SortBy;
 use crate::command::rates::Rates;
-use crate::daemon::api::{AllStats, DiskStats, PrimaryState};
+use crate::daemon::api::{AllStats, DiskStats, PrimaryState, ShardLoad};
 
 /// A disk of a daemon, by the daemon's control socket and its name.
 pub(super) type Key = (PathBuf, String);
@@ -22,6 +22,8 @@ pub(super) struct Top {
     disks: BTreeMap<Key, Disk>,
     /// What is wrong with daemons.
     pub(super) troubles: Vec<String>,
+    /// Of all daemons.
+    pub(super) shards: Vec<ShardLoad>,
     pub(super) sort: SortBy,
     pub(super) is_reversed: bool,
     pub(super) filter: String,
@@ -61,6 +63,7 @@ impl Top {
         Top {
             disks: BTreeMap::new(),
             troubles: Vec::new(),
+            shards: Vec::new(),
             sort,
             is_reversed: false,
             filter: String::new(),
@@ -74,6 +77,7 @@ impl Top {
     pub(super) fn take(&mut self, Answers { at, heard }: Answers) {
         let mut before = std::mem::take(&mut self.disks);
         self.troubles.clear();
+        self.shards.clear();
         for (control, answer) in heard {
             match answer {
                 Ok(all) => self.take_all(at, &control, all, &mut before),
@@ -89,7 +93,8 @@ impl Top {
         all: AllStats,
         before: &mut BTreeMap<Key, Disk>,
     ) {
-        let AllStats { disks, silent, refused } = all;
+        let AllStats { disks, silent, refused, shards } = all;
+        self.shards.extend(shards);
         for stats in disks {
             let key = (control.to_owned(), stats.name.clone());
             let earlier = before.remove(&key);

@@ -12,7 +12,7 @@ use ratatui::crossterm::event::KeyCode;
 use super::model::{Next, Top};
 use super::{Answers, view};
 use crate::cli::SortBy;
-use crate::daemon::api::{AllStats, DiskStats, RefusedDisk};
+use crate::daemon::api::{AllStats, DiskStats, RefusedDisk, ShardLoad};
 
 struct Bench {
     top: Top,
@@ -83,6 +83,10 @@ fn disk(name: &str, reads: u64) -> DiskStats {
 
 fn all(disks: Vec<DiskStats>) -> AllStats {
     AllStats { disks, ..AllStats::default() }
+}
+
+fn load(busy: Option<f64>) -> ShardLoad {
+    ShardLoad { disks: 1, busy, cpu_seconds: 0.0 }
 }
 
 #[test]
@@ -195,10 +199,12 @@ fn disks_that_are_refused_or_silent_are_named_first_by_state() {
         disks: vec![disk("fine", 5), disk("old", 5), lost],
         silent: vec!["old".to_owned(), "never".to_owned()],
         refused: vec![refused("bad")],
+        shards: [Some(0.07), Some(0.871), None].map(load).into(),
     };
     bench.answer(answer);
     bench.keys("sssssss");
     let lines = bench.screen();
+    assert!(lines[0].contains("busiest shard 87 %"), "{lines:?}");
     assert!(lines[0].starts_with("forebay top: 5 disks, 3 NOT SERVED, by state"), "{lines:#?}");
     let state = |name: &str| lines.iter().find(|line| line.starts_with(name)).unwrap();
     for (name, words) in [

@@ -35,7 +35,8 @@ const fn column(
 }
 
 const WIDE: u16 = 110;
-const COLUMNS: [Column; 12] = [
+const WIDEST: u16 = 126;
+const COLUMNS: [Column; 13] = [
     column("DISK", Some(SortBy::Name), 13, 0, |name, _| name.to_owned()),
     column("IOPS", Some(SortBy::Iops), 7, 0, |_, it| rate(it, Rates::iops, count)),
     column("READ/s", None, 9, WIDE, |_, it| rate(it, |now| now.read_bytes, size)),
@@ -50,6 +51,9 @@ const COLUMNS: [Column; 12] = [
     column("DIRTY", Some(SortBy::Dirty), 9, 70, |_, it| it.dirty().map_or("-".to_owned(), size)),
     column("CLIENTS", None, 7, WIDE, |_, it| {
         it.stats().map_or("-".to_owned(), |stats| stats.connections.to_string())
+    }),
+    column("SHARD", None, 5, WIDEST, |_, it| {
+        it.stats().map_or("-".to_owned(), |stats| stats.shard.to_string())
     }),
     column("STATE", Some(SortBy::State), 12, 0, |_, it| it.state().0),
 ];
@@ -122,6 +126,11 @@ fn summary(top: &Top) -> String {
         text += &format!(", {bad} NOT SERVED");
     }
     text += &format!(", by {}{order}", top.sort);
+    // Where there are several, one may be busy while another is not.
+    if let [_, _, ..] = top.shards.as_slice() {
+        let busiest = top.shards.iter().filter_map(|shard| shard.busy).fold(0.0, f64::max);
+        text += &format!(", busiest shard {:.0} %", 100.0 * busiest);
+    }
     if !top.filter.is_empty() {
         text += &format!(", with '{}'", top.filter);
     }

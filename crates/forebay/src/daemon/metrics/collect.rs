@@ -57,6 +57,7 @@ pub(in crate::daemon) async fn collect(state: &ControlState) -> Scrape {
             started: memory.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             uptime: memory.started.elapsed().unwrap_or_default().as_secs_f64(),
         },
+        shards: state.opener.shards.loads(),
         listeners: state.listeners(),
         pools,
         served: served.collect(),

@@ -234,6 +234,10 @@ pub(crate) fn describe() -> Vec<(&'static str, Vec<Described>)> {
     ];
     let mut pages = vec![("The daemon", all(host::DAEMON)), ("Disks", all(disk::CONFIGURED))];
     pages.extend(headings.into_iter().zip(served));
-    pages.extend([("Listeners", all(host::LISTENER)), ("Flash pools", all(host::POOL))]);
+    pages.extend([
+        ("Shards", all(host::SHARD)),
+        ("Listeners", all(host::LISTENER)),
+        ("Flash pools", all(host::POOL)),
+    ]);
     pages
 }

@@ -4,7 +4,7 @@ use forebay_host::pool::report::SegmentCounts;
 
 use super::family::{Family, Values};
 use super::{Daemon, PoolMetrics};
-use crate::daemon::api::ListenerInfo;
+use crate::daemon::api::{ListenerInfo, ShardLoad};
 use Values::{Each, Info, One};
 
 pub(super) const DAEMON: &[Family<Daemon>] = &[
@@ -35,6 +35,22 @@ pub(super) const DAEMON: &[Family<Daemon>] = &[
     )
     .seconds(),
     Family::gauge("forebay_shards", "", "Shard threads.", One(|it| some(it.shards as u64))),
+];
+
+pub(super) const SHARD: &[Family<ShardLoad>] = &[
+    Family::gauge(
+        "forebay_shard_disks",
+        "shard",
+        "Disks on the shard.",
+        One(|it| some(it.disks as u64)),
+    ),
+    Family::<ShardLoad>::counter(
+        "forebay_shard_cpu",
+        "shard",
+        "CPU time of the shard's thread. At 1 s per second the shard is busy all the time: move a disk to another one.",
+        One(|it| Some(it.cpu_seconds)),
+    )
+    .seconds(),
 ];
 
 pub(super) const LISTENER: &[Family<ListenerInfo>] = &[

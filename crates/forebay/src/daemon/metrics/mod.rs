@@ -24,7 +24,7 @@ mod tests;
 pub(super) use collect::{Memory, collect};
 pub(crate) use family::describe;
 
-use super::api::{DiskStats, ListenerInfo};
+use super::api::{DiskStats, ListenerInfo, ShardLoad};
 use forebay_core::stats::LatenciesInSteps;
 use forebay_host::pool::report::PoolUsage;
 
@@ -32,6 +32,7 @@ use forebay_host::pool::report::PoolUsage;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scrape {
     daemon: Daemon,
+    shards: Vec<ShardLoad>,
     listeners: Vec<ListenerInfo>,
     pools: Vec<PoolMetrics>,
     disks: Vec<DiskMetrics>,
@@ -118,6 +119,10 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut encoder;
         host::DAEMON.iter().try_for_each(|it| it.encode(to, &[], &[&self.daemon]))?;
+        let shards: Vec<_> = self.shards.iter().collect();
+        let names: Vec<_> = (0..shards.len()).map(|shard| shard.to_string()).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        host::SHARD.iter().try_for_each(|it| it.encode(to, &names, &shards))?;
         let disks: Vec<_> = self.disks.iter().collect();
         let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
         disk::CONFIGURED.iter().try_for_each(|it| it.encode(to, &names, &disks))?;

@@ -10,7 +10,7 @@ use regex::Regex;
 use super::super::Daemon as Running;
 use super::*;
 use crate::config::file;
-use crate::daemon::api::{PrimaryState, VhostUserInfo};
+use crate::daemon::api::{PrimaryState, ShardLoad, VhostUserInfo};
 use crate::daemon::inherited::Inherited;
 use crate::messages::reference::Page;
 
@@ -51,6 +51,7 @@ fn scrape() -> Scrape {
     let configured = |name: &str, state| DiskMetrics { name: name.to_owned(), state, is_up: true };
     Scrape {
         daemon: Daemon { name: "prod".to_owned(), shards: 2, started: 1.5e9, ..Daemon::default() },
+        shards: vec![ShardLoad { disks: 2, busy: Some(0.25), cpu_seconds: 12.5 }],
         listeners: vec![ListenerInfo {
             address: "unix:/run/db.sock".to_owned(),
             disks: Vec::new(),
