@@ -291,6 +291,38 @@ def a_guest_that_ends_while_its_disk_moves_is_let_go(bed):
 
 
 @test(forebay_only=True)
+def a_target_stays_where_it_is_when_one_of_its_disks_cannot_be_opened(bed):
+    for name in "ab":
+        bed.image(name + ".raw", SIZE)
+    back = 'flash = "%s:16MiB"\nmode = "write-back"\nwrite-log = "4MiB"\n' % bed.path("pool")
+    portal = "127.0.0.1:%d" % free_port()
+    target = '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\nluns = { 0 = "a", 1 = "b" }\n' % (iscsi.TARGET, portal)
+    served = Served(bed, disk(bed, "a", back), disk(bed, "b", back), more=target)
+    session = initiator(types.SimpleNamespace(said="iscsi://%s/" % portal))
+    load, at = Load(client(bed, "a")), shards(bed, served.control)
+    for name in "ab":
+        # That of the one is on the other shard by then, or is not.
+        os.rename(bed.path("b.raw"), bed.path("away"))
+        said = move(bed, served.control, name, "--to", str(1 - at["a"]), code=1)
+        assert "b.raw" in said and "its clients wait" in said, said
+        rounds = load.rounds
+        eventually(lambda: load.rounds > rounds + 10 or load.error, "the other goes on")
+        os.rename(bed.path("away"), bed.path("b.raw"))
+        assert bytes(client(bed, "b").pread(4096, 8192)) == pattern(8192, 4096)
+        eventually(lambda: served.stats("b")["storage_changed"] is None, "it is open again")
+        assert shards(bed, served.control) == at
+        assert session.status([0] * 6) == 0
+    for to in (1 - at["a"], at["a"]):
+        assert sorted(move(bed, served.control, "a", "--to", str(to))["disks"]) == ["a", "b"]
+        assert shards(bed, served.control) == {"a": to, "b": to}
+        assert session.status([0] * 6) == 0
+        assert bytes(client(bed, "b").pread(4096, 8192)) == pattern(8192, 4096)
+    load.stop()
+    assert served.server.stop() == 0
+    bed.run([bed.program, "pool", "check", bed.path("pool")])
+
+
+@test(forebay_only=True)
 def sessions_with_two_busy_units_log_in_and_out_while_they_move(bed):
     for program in ("fio", "qemu-storage-daemon", "iscsi-ls"):
         need_program(program)

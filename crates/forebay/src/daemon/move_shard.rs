@@ -158,7 +158,10 @@ async fn carry_out(
     };
     for (ready, _) in &opened {
         let given_back = opener.shards.give_back(to, &ready.handle).await?;
-        Reopening::of(state, &ready.disk).leave(given_back).await?;
+        if let Err(error) = Reopening::of(state, &ready.disk).leave(given_back).await {
+            // It is opened from what was noted before, as after a crash.
+            state.report(Some(ready.disk.name()), Severity::Warning, &format!("{error:#}"));
+        }
     }
     for (_, served) in &moving[ended..] {
         served.handle.let_clients_go_on();
