@@ -39,6 +39,9 @@ pub(crate) struct Shard {
     disks: Roster,
     clients: Clients,
     completions: Vec<Completion>,
+    /// The disks whose clients are to leave for another shard, and clients that have come meanwhile: these follow.
+    leaving: Vec<DiskId>,
+    late: Vec<Command>,
     draining: Option<oneshot::Sender<Vec<Drained>>>,
     events: EventSender,
 }
@@ -65,6 +68,8 @@ impl Shard {
             disks: Roster::default(),
             clients: Clients::new(),
             completions: Vec::with_capacity(256),
+            leaving: Vec::new(),
+            late: Vec::new(),
             draining: None,
             events,
         }
@@ -271,18 +276,21 @@ impl Shard {
         if self.draining.is_some() {
             return Err(SHARD_ENDS.to_owned());
         }
-        let mut arriving = Vec::new();
         for disk in disks {
             let here = self.disks.number_of(disk.id).and_then(|number| self.disks.look(number));
-            let here = here.ok_or("the disk is not on this shard")?;
-            here.heritage()?;
-            arriving.push((disk.id, here.access()));
+            here.ok_or("the disk is not on this shard")?.heritage()?;
         }
-        let ids: Vec<DiskId> = disks.iter().map(|disk| disk.id).collect();
-        if !self.clients.leave(&mut context!(self, now), &ids) {
+        // Those that come from now on would keep it from its end.
+        self.leaving = disks.iter().map(|disk| disk.id).collect();
+        if !self.clients.leave(&mut context!(self, now), &self.leaving) {
             return Ok(false);
         }
+        let ids = std::mem::take(&mut self.leaving);
+        let number = |id: DiskId| self.disks.number_of(id);
+        let here = ids.iter().filter_map(|id| Some((*id, self.disks.look(number(*id)?)?.access())));
+        let arriving: Vec<_> = here.collect();
         to.answer(Command::Arrive(arriving, self.clients.take_out(&ids)));
+        self.late.drain(..).for_each(|late| to.answer(late));
         for disk in disks {
             self.disks.move_to(disk.id, to.clone());
             disk.home.move_to(to.clone());
@@ -306,8 +314,16 @@ impl Shard {
     /// Where the disk of a command has gone that was here.
     fn moved_to(&self, command: &Command) -> Option<Sender<Command>> {
         let moved = match command {
+            // Of the disks that it may use some have ended, wherever they were.
             Command::Connect(new, _) => {
-                new.disks().iter().find_map(|disk| self.disks.moved_to(*disk))
+                let is_here = |disk: &DiskId| {
+                    let disk = self.disks.number_of(*disk).and_then(|at| self.disks.look(at));
+                    disk.is_some_and(ShardDisk::takes_clients)
+                };
+                match new.disks().iter().any(is_here) {
+                    true => None,
+                    false => new.disks().iter().find_map(|disk| self.disks.moved_to(*disk)),
+                }
             }
             Command::Wake(disk) | Command::Disk(disk, _) => self.disks.moved_to(*disk),
             Command::Add(..)
@@ -351,6 +367,11 @@ impl Shard {
             }
             Command::Arrive(disks, clients) => self.arrive(now, disks, clients),
             Command::Forget(id, shard) => self.disks.move_to(id, shard),
+            Command::Connect(client, guard)
+                if client.disks().iter().any(|disk| self.leaving.contains(disk)) =>
+            {
+                self.late.push(Command::Connect(client, guard));
+            }
             Command::Connect(client, guard) => self.connect(now, client, guard),
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
             Command::Disk(id, operation) => {

@@ -161,7 +161,8 @@ impl Uring {
             }
             Work::Send { .. } => {
                 let Piece { base, len } = shared.send_piece(key);
-                let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+                // Not MSG_WAITALL: of a send that is cancelled some kernels forget then what they have sent.
+                let flags = libc::MSG_NOSIGNAL;
                 let len = len.min(u32::MAX as usize) as u32;
                 on!(fd => opcode::Send::new(fd, base, len).flags(flags).build())
             }

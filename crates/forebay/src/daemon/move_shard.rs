@@ -25,7 +25,7 @@ use super::advice;
 use super::api::MovedShard;
 use super::control::{ControlState, refuse};
 use super::opener::{Missing, Ready};
-use super::reopen::Reopening;
+use super::reopen::{Reopening, TRY_AGAIN};
 use super::served::ServedDisk;
 use crate::config::DiskSpec;
 use crate::config::values::Name;
@@ -151,13 +151,25 @@ async fn carry_out(
     let Err(why) = done else {
         let handles: Vec<_> = opened.iter().map(|(ready, _)| ready.handle.clone()).collect();
         opener.shards.take_clients(to, &handles).await?;
+        for (ready, _) in &opened {
+            if !state.frontends.bound_to(&ready.handle).is_empty() {
+                opener.shards.note_target(&opener.spec(), &ready.name, to);
+            }
+        }
         for ((_, served), opened) in moving.iter().zip(opened) {
             Reopening::of(state, served).serve(opened);
         }
         return Ok(());
     };
     for (ready, _) in &opened {
-        let given_back = opener.shards.give_back(to, &ready.handle).await?;
+        let given_back = loop {
+            match opener.shards.give_back(to, &ready.handle).await {
+                Ok(given_back) => break given_back,
+                Err(_) if state.is_ending() => bail!("the daemon is ending"),
+                // Its shard is busy.
+                Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+            }
+        };
         if let Err(error) = Reopening::of(state, &ready.disk).leave(given_back).await {
             // It is opened from what was noted before, as after a crash.
             state.report(Some(ready.disk.name()), Severity::Warning, &format!("{error:#}"));

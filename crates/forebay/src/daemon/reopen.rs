@@ -41,7 +41,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Time that whoever looks at primary storage has to let go of it.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 /// Pause before a disk whose clients wait is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A disk of a daemon with these `disks` is to be as it is `asked` for, as far as opening it again brings that about, with
 /// these `settings` otherwise.

@@ -103,9 +103,17 @@ impl Shards {
         };
         lock(&self.of_disks).insert(name.clone(), shard);
         if let Some(target) = target_of(spec, name) {
-            lock(&self.of_targets).insert(target.target.0.clone(), shard);
+            // The first one decides, until all move.
+            lock(&self.of_targets).entry(target.target.0.clone()).or_insert(shard);
         }
         Ok(handle)
+    }
+
+    /// The disks of this one's target have moved.
+    pub(super) fn note_target(&self, spec: &DaemonSpec, name: &Name, shard: usize) {
+        if let Some(target) = target_of(spec, name) {
+            lock(&self.of_targets).insert(target.target.0.clone(), shard);
+        }
     }
 
     /// A disk has left its shard.
