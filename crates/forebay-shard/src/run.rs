@@ -190,11 +190,15 @@ impl Shard {
         self.disks.disk(number).carried_out(actions);
     }
 
+    /// Whether a disk is here, and clients may come.
+    fn takes_clients(&self, id: DiskId) -> bool {
+        let disk = self.disks.number_of(id).and_then(|number| self.disks.look(number));
+        disk.is_some_and(ShardDisk::takes_clients)
+    }
+
     /// Takes a client over, unless what it needs ends.
     fn connect(&mut self, now: Nanos, mut new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
-        let disk = |id| self.disks.look(self.disks.number_of(id)?);
-        let is_served = |id: DiskId| disk(id).is_some_and(ShardDisk::takes_clients);
-        if !new.meet(&is_served) {
+        if !new.meet(&|id| self.takes_clients(id)) {
             return;
         }
         // Clients that share several disks have to know of all that they use before one of these may end.
@@ -203,6 +207,10 @@ impl Shard {
                 self.clients.wake(&mut context!(self, now), *disk);
             }
         }
+        self.let_in(now, new, guard);
+    }
+
+    fn let_in(&mut self, now: Nanos, new: Box<dyn Newcomer>, guard: Box<dyn Send>) {
         if let Err(error) = self.clients.add(&mut context!(self, now), new, guard) {
             let text = format!("a client was dropped: {error}");
             self.events.report(None, Severity::Warning, text);
@@ -306,8 +314,9 @@ impl Shard {
                 disk.welcome_clients(access);
             }
         }
+        // They know the disks that they share.
         for (client, guard) in clients {
-            self.connect(now, Box::new(client), guard);
+            self.let_in(now, Box::new(client), guard);
         }
     }
 
@@ -316,11 +325,7 @@ impl Shard {
         let moved = match command {
             // Of the disks that it may use some have ended, wherever they were.
             Command::Connect(new, _) => {
-                let is_here = |disk: &DiskId| {
-                    let disk = self.disks.number_of(*disk).and_then(|at| self.disks.look(at));
-                    disk.is_some_and(ShardDisk::takes_clients)
-                };
-                match new.disks().iter().any(is_here) {
+                match new.disks().iter().any(|disk| self.takes_clients(*disk)) {
                     true => None,
                     false => new.disks().iter().find_map(|disk| self.disks.moved_to(*disk)),
                 }

@@ -15,7 +15,7 @@ use super::codec::{HEADER, NO_TAG, padding};
 use super::device::{Cause, Device, Unit};
 use super::login::{Established, Login, Outcome};
 use super::negotiate::{Rules, SEGMENT_MAX};
-use super::session::{IMMEDIATE_MAX, Session, Start, Step, WINDOW};
+use super::session::{IMMEDIATE_MAX, Passed, Session, Start, Step, WINDOW};
 use super::target::{Credentials, Portal, Target};
 use super::task::Memory;
 use super::text::{self, KEYS_MAX};
@@ -201,7 +201,7 @@ impl World {
 
     /// Does what is ready, and looks at the answers.
     fn work(&mut self) {
-        while let Some(key) = self.session.ready(&self.device, false) {
+        while let Some(key) = self.session.ready(&self.device, &Passed::default()) {
             self.session.start();
             let task = self.session.task(key);
             let medium = task.medium.clone().expect("it has work");

@@ -43,6 +43,7 @@ mod payload;
 mod queue;
 
 pub use answer::DataInPiece;
+pub use queue::Passed;
 
 /// Commands in the window.
 pub const WINDOW: u32 = 128;

@@ -78,6 +78,13 @@ pub struct Task {
     pub stage: Stage,
 }
 
+impl Task {
+    /// True when its data have memory of the disk.
+    pub fn has_memory(&self) -> bool {
+        matches!(self.sink, Sink::Memory(_))
+    }
+}
+
 /// Where the data of a command go.
 #[derive(Debug)]
 pub enum Sink {

@@ -289,6 +289,12 @@ impl Daemon {
                 Err(gone) => trouble.push(format!("shard {shard}: {gone}")),
             }
         }
+        // Of one that was to move, what its shard of before has to say is known.
+        let disks = self.control.disks();
+        ended.retain(|(shard, ended)| {
+            let served = disks.iter().find(|disk| disk.handle.id() == ended.id);
+            served.is_none_or(|disk| disk.info.shard == *shard)
+        });
         let mut dirty = Vec::new();
         for (_, disk) in &ended {
             match ending::left(disk) {

@@ -12,6 +12,7 @@
 //! **Invariant:** whatever fails, no client gets an error by it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
@@ -19,7 +20,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
-use tokio::time::Instant;
+use forebay_shard::{DiskHandle, Drained};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::advice;
 use super::api::MovedShard;
@@ -27,8 +30,16 @@ use super::control::{ControlState, refuse};
 use super::opener::{Missing, Ready};
 use super::reopen::{Reopening, TRY_AGAIN};
 use super::served::ServedDisk;
-use crate::config::DiskSpec;
+use super::shards;
 use crate::config::values::Name;
+use crate::config::{DaemonSpec, DiskSpec};
+
+/// Time that all disks have to end, once nothing is owed to their clients.
+const END_MAX: Duration = Duration::from_secs(20);
+/// Time that a disk has to be opened on the other shard.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+/// Time that one that ends late has, before others go first.
+const LATE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,24 +83,35 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
     let _no_other = state.opening.lock().await;
     let _its_size = state.resizing.lock().await;
     let spec = opener.spec();
-    let moving = together(state, &spec.disks, name)?;
-    let disks: Vec<String> = moving.iter().map(|(disk, _)| disk.name.to_string()).collect();
-    let from = moving[0].1.info.shard;
+    let together = together(state, &spec, name)?;
+    let disks: Vec<String> = together.iter().map(|served| served.name().to_owned()).collect();
+    let from = together[0].info.shard;
     let to = to.unwrap_or_else(|| opener.shards.least_busy_but(from));
+    ensure!(
+        together.iter().all(|served| served.info.shard == from),
+        "disks of its target are on several shards: a restart puts them on one"
+    );
     if from == to {
         return Ok(MovedShard { disks, from, to, waited_ms: 0 });
     }
+    ensure!(opener.shards.answers(to).await, "shard {to} does not answer");
     let mut flash_as_it_is = Vec::new();
-    for (disk, served) in &moving {
-        let of = || format!("disk '{}'", disk.name);
+    let mut moving = Vec::new();
+    for served in &together {
+        let of = || format!("disk '{}'", served.name());
+        let disk = spec.disks.iter().find(|disk| disk.name.0 == served.name());
+        let disk = disk.context("it is leaving").with_context(of)?;
         Reopening::of(state, served).check(disk, disk).await.with_context(of)?;
         flash_as_it_is.push(served.hold_flash().await.with_context(of)?);
         advice::settle(served).await;
+        moving.push(Moving { disk, served: served.clone(), stage: Stage::Serving });
     }
     let began = Instant::now();
-    if let Err(why) = carry_out(state, &spec.disks, &moving, to).await {
+    if let Err(why) = carry_out(state, &spec.disks, &mut moving, to).await {
         bail!("{why:#}; it is on shard {from} as before");
     }
+    // Those of the target that come later go there, too.
+    opener.shards.note_target(&spec, name, to);
     let waited_ms = began.elapsed().as_millis() as u64;
     for disk in &disks {
         let text = format!(
@@ -100,39 +122,45 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
     Ok(MovedShard { disks, from, to, waited_ms })
 }
 
-/// A disk that moves, as it is configured and as it is served.
-type Moving<'a> = (&'a DiskSpec, Arc<ServedDisk>);
-
-/// This disk, and all that sessions may use together with it; the one that was asked for first.
+/// This disk, and all that sessions may use together with it, now or once their target is shown; the one that was asked for
+/// first.
 ///
 /// # Errors
 /// It is not served any more.
-fn together<'a>(
-    state: &ControlState,
-    disks: &'a [DiskSpec],
-    name: &Name,
-) -> Result<Vec<Moving<'a>>> {
+fn together(state: &ControlState, spec: &DaemonSpec, name: &Name) -> Result<Vec<Arc<ServedDisk>>> {
     let mut served = state.disks();
     served.retain(|disk| disk.ended().is_none());
-    let asked = served.iter().position(|disk| disk.name() == name.0);
-    let asked = served.remove(asked.context("it is not served any more")?);
-    let bound = state.frontends.bound_to(&asked.handle);
-    served.retain(|disk| bound.iter().any(|handle| handle.is(&disk.handle)));
-    let all = [asked].into_iter().chain(served);
-    all.map(|served| {
-        let disk = disks.iter().find(|disk| disk.name.0 == served.name());
-        Ok((disk.with_context(|| format!("disk '{}' is leaving", served.name()))?, served))
-    })
-    .collect()
+    let of_target = shards::target_of(spec, name).map(|target| &target.luns);
+    let is_configured = |disk: &ServedDisk| {
+        let units = of_target.into_iter().flat_map(|units| units.values());
+        disk.name() == name.0 || units.into_iter().any(|unit| unit.0 == disk.name())
+    };
+    let configured = served.iter().filter(|disk| is_configured(disk));
+    let bound = configured.flat_map(|disk| state.frontends.bound_to(&disk.handle));
+    let bound: Vec<DiskHandle> = bound.collect();
+    served.retain(|disk| is_configured(disk) || bound.iter().any(|handle| handle.is(&disk.handle)));
+    served.sort_by_key(|disk| disk.name() != name.0);
+    ensure!(served.first().is_some_and(|disk| disk.name() == name.0), "it is not served any more");
+    Ok(served)
 }
 
-/// How far a move is.
-#[derive(Default)]
-struct Progress {
-    /// So many of the disks have ended.
-    ended: usize,
+/// A disk that moves.
+struct Moving<'a> {
+    /// As it is configured.
+    disk: &'a DiskSpec,
+    /// As it is served where it was.
+    served: Arc<ServedDisk>,
+    stage: Stage,
+}
+
+/// How far it is.
+enum Stage {
+    /// Its clients may be held.
+    Serving,
+    Ending(JoinHandle<Result<Drained>>),
+    Ended,
     /// On the other shard.
-    opened: Vec<(Ready, Option<Missing>)>,
+    Opened(Box<(Ready, Option<Missing>)>),
 }
 
 /// Has the clients of all wait, and moves them.
@@ -142,48 +170,12 @@ struct Progress {
 async fn carry_out(
     state: &Arc<ControlState>,
     disks: &[DiskSpec],
-    moving: &[Moving<'_>],
+    moving: &mut [Moving<'_>],
     to: usize,
 ) -> Result<()> {
-    let (opener, mut progress) = (&state.opener, Progress::default());
-    let done = end_and_open(state, disks, moving, to, &mut progress).await;
-    let Progress { ended, opened } = progress;
-    let Err(why) = done else {
-        let handles: Vec<_> = opened.iter().map(|(ready, _)| ready.handle.clone()).collect();
-        opener.shards.take_clients(to, &handles).await?;
-        for (ready, _) in &opened {
-            if !state.frontends.bound_to(&ready.handle).is_empty() {
-                opener.shards.note_target(&opener.spec(), &ready.name, to);
-            }
-        }
-        for ((_, served), opened) in moving.iter().zip(opened) {
-            Reopening::of(state, served).serve(opened);
-        }
-        return Ok(());
-    };
-    for (ready, _) in &opened {
-        let given_back = loop {
-            match opener.shards.give_back(to, &ready.handle).await {
-                Ok(given_back) => break given_back,
-                Err(_) if state.is_ending() => bail!("the daemon is ending"),
-                // Its shard is busy.
-                Err(_) => tokio::time::sleep(TRY_AGAIN).await,
-            }
-        };
-        if let Err(error) = Reopening::of(state, &ready.disk).leave(given_back).await {
-            // It is opened from what was noted before, as after a crash.
-            state.report(Some(ready.disk.name()), Severity::Warning, &format!("{error:#}"));
-        }
-    }
-    for (_, served) in &moving[ended..] {
-        served.handle.let_clients_go_on();
-    }
-    let mut waits = None;
-    for (disk, served) in &moving[..ended] {
-        waits = Reopening::of(state, served).open_as_before((disk, disks)).await.err().or(waits);
-    }
-    match waits {
-        Some(waits) => bail!("{why:#}; {waits}"),
+    let Err(why) = end_and_open(state, disks, moving, to).await else { return Ok(()) };
+    match go_back(state, disks, moving, to).await {
+        Some(waits) => bail!("{why:#}; {waits:#}"),
         None => Err(why),
     }
 }
@@ -191,22 +183,116 @@ async fn carry_out(
 async fn end_and_open(
     state: &Arc<ControlState>,
     disks: &[DiskSpec],
-    moving: &[Moving<'_>],
+    moving: &mut [Moving<'_>],
     to: usize,
-    progress: &mut Progress,
 ) -> Result<()> {
-    // All are held before one ends: what a session has begun on one may be behind what waits for another.
-    for (_, served) in moving {
-        served.handle.hold_clients().await?;
+    // All are held before one ends: what a session has begun on one may be behind what waits for another. All at once, so
+    // that nobody waits for longer than for one.
+    let mut holding = JoinSet::new();
+    for Moving { served, .. } in moving.iter() {
+        let (handle, name) = (served.handle.clone(), served.name().to_owned());
+        let held = async move { handle.hold_clients().await };
+        holding.spawn(async move { held.await.with_context(|| format!("disk '{name}'")) });
     }
-    for (_, served) in moving {
-        let drained = served.handle.end_beneath(false).await?;
-        progress.ended += 1;
+    // None is left on its way: it would hold clients again that were let go.
+    let held = holding.join_all().await;
+    held.into_iter().collect::<Result<()>>()?;
+    for Moving { served, stage, .. } in moving.iter_mut() {
+        let handle = served.handle.clone();
+        *stage = Stage::Ending(tokio::spawn(async move { handle.end_beneath(false).await }));
+    }
+    let limit = Instant::now() + END_MAX;
+    for Moving { served, stage, .. } in moving.iter_mut() {
+        let Stage::Ending(ending) = stage else { continue };
+        let ended = timeout_at(limit, ending).await;
+        let ended = ended.with_context(|| format!("disk '{}' does not end", served.name()))?;
+        *stage = Stage::Serving;
+        let drained = ended??;
+        *stage = Stage::Ended;
         Reopening::of(state, served).leave(drained).await?;
     }
-    for (disk, served) in moving {
-        let opened = Reopening::of(state, served).open_on(to, (disk, disks)).await?;
-        progress.opened.push(opened);
+    for Moving { disk, served, stage } in moving.iter_mut() {
+        let reopening = Reopening::of(state, served);
+        let opened = timeout(OPEN_MAX, reopening.open_up((disk, disks))).await;
+        let opened =
+            opened.with_context(|| format!("disk '{}' does not open", served.name()))??;
+        let opened = reopening.hand_over(to, disk, opened).await?;
+        // The end of the daemon notes how it is left, also before its clients have come.
+        state.serve_again(opened.0.clone());
+        *stage = Stage::Opened(Box::new(opened));
+    }
+    let handles: Vec<_> = moving.iter().map(|it| it.served.handle.clone()).collect();
+    state.opener.shards.take_clients(to, &handles).await?;
+    for Moving { served, stage, .. } in moving.iter_mut() {
+        if let Stage::Opened(opened) = std::mem::replace(stage, Stage::Serving) {
+            Reopening::of(state, served).serve(*opened);
+        }
     }
     Ok(())
+}
+
+/// Clients go on where they were; of a disk that cannot be opened there they wait, in these words. One whose storage hangs
+/// holds up no other.
+async fn go_back(
+    state: &Arc<ControlState>,
+    disks: &[DiskSpec],
+    moving: &mut [Moving<'_>],
+    to: usize,
+) -> Option<anyhow::Error> {
+    for Moving { served, stage, .. } in moving.iter_mut() {
+        match stage {
+            Stage::Serving => served.handle.let_clients_go_on(),
+            Stage::Opened(opened) => {
+                give_back(state, to, &opened.0).await;
+                *stage = Stage::Ended;
+            }
+            Stage::Ending(_) | Stage::Ended => {}
+        }
+    }
+    let mut waits = None;
+    for patience in [LATE_MAX, Duration::MAX] {
+        for Moving { disk, served, stage } in moving.iter_mut() {
+            let reopening = Reopening::of(state, served);
+            if let Stage::Ending(ending) = stage {
+                let Ok(ended) = timeout(patience, ending).await else { continue };
+                // One that does not end lets its clients go on.
+                *stage = Stage::Serving;
+                let Ok(Ok(drained)) = ended else { continue };
+                note_end(state, &reopening, served, drained).await;
+                *stage = Stage::Ended;
+            }
+            if let Stage::Ended = stage {
+                *stage = Stage::Serving;
+                waits = reopening.open_as_before((disk, disks)).await.err().or(waits);
+            }
+        }
+    }
+    waits
+}
+
+/// Ends a disk on the other shard, whose clients have not come.
+async fn give_back(state: &Arc<ControlState>, to: usize, disk: &Ready) {
+    loop {
+        match state.opener.shards.give_back(to, &disk.handle).await {
+            Ok(drained) => {
+                let reopening = Reopening::of(state, &disk.disk);
+                return note_end(state, &reopening, &disk.disk, drained).await;
+            }
+            Err(_) if state.is_ending() => return,
+            // Its shard is busy.
+            Err(_) => sleep(TRY_AGAIN).await,
+        }
+    }
+}
+
+/// Notes how a disk has ended. Where that cannot be noted it is opened as after a crash.
+async fn note_end(
+    state: &ControlState,
+    reopening: &Reopening<'_>,
+    disk: &ServedDisk,
+    drained: Drained,
+) {
+    if let Err(error) = reopening.leave(drained).await {
+        state.report(Some(disk.name()), Severity::Warning, &format!("{error:#}"));
+    }
 }

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 use super::control::ControlState;
 use super::ending::{self, Left};
 use super::opener::{Missing, Ready};
-use super::opening::check_memory;
+use super::opening::{Opened, check_memory};
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
 use crate::config::DiskSpec;
@@ -256,7 +256,8 @@ impl<'a> Reopening<'a> {
 
     /// Opens it in the place of the one that has ended.
     async fn open(&self, disk: Among<'_>) -> Result<()> {
-        self.serve(self.open_on(self.served.info.shard, disk).await?);
+        let opened = self.open_up(disk).await?;
+        self.serve(self.hand_over(self.served.info.shard, disk.0, opened).await?);
         Ok(())
     }
 
@@ -267,26 +268,30 @@ impl<'a> Reopening<'a> {
         self.state.serve_again(ready);
     }
 
-    /// Opens it in the place of the one that has ended, on this shard; to be [served](Self::serve) once its clients are there.
-    pub(super) async fn open_on(
-        &self,
-        shard: usize,
-        (disk, disks): Among<'_>,
-    ) -> Result<(Ready, Option<Missing>)> {
+    /// Opens it, for a shard to take it.
+    pub(super) async fn open_up(&self, (disk, disks): Among<'_>) -> Result<Opened> {
         ensure!(!self.state.is_ending(), "the daemon is ending");
         let give_up = Instant::now() + IN_USE_MAX;
-        let opened = loop {
+        loop {
             let (of, among) = (disk.clone(), disks.to_vec());
             let open = move |opener: &opener::Opener| opener.open_among(&of, &among);
             match refused::blocking(self.state, open).await {
                 Err(error) if is_in_use(&error) && Instant::now() < give_up => {
                     sleep(LOOK_AGAIN).await;
                 }
-                opened => break opened?,
+                opened => return opened,
             }
-        };
-        let opener = &self.state.opener;
-        opener.hand_over_to(shard, disk, opened, Some(&self.served)).await
+        }
+    }
+
+    /// Hands it to this shard, in the place of the one that has ended; to be [served](Self::serve) once its clients are there.
+    pub(super) async fn hand_over(
+        &self,
+        shard: usize,
+        disk: &DiskSpec,
+        opened: Opened,
+    ) -> Result<(Ready, Option<Missing>)> {
+        self.state.opener.hand_over_to(shard, disk, opened, Some(&self.served)).await
     }
 
     fn report(&self, severity: Severity, text: &str) {

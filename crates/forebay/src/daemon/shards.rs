@@ -83,6 +83,11 @@ impl Shards {
         least_busy(&self.loads(), Some(shard))
     }
 
+    /// Whether a shard comes round to its mailbox.
+    pub(super) async fn answers(&self, shard: usize) -> bool {
+        matches!(timeout(ANSWER_MAX, self.senders[shard].turn()).await, Ok(Some(_)))
+    }
+
     /// Hands a disk over, in the place of one that has ended beneath its clients, or in none.
     ///
     /// # Errors
@@ -174,7 +179,7 @@ fn least_busy(loads: &[ShardLoad], but: Option<usize>) -> usize {
 }
 
 /// The iSCSI target that a disk is a logical unit of.
-fn target_of<'a>(spec: &'a DaemonSpec, name: &Name) -> Option<&'a IscsiSpec> {
+pub(super) fn target_of<'a>(spec: &'a DaemonSpec, name: &Name) -> Option<&'a IscsiSpec> {
     spec.targets.iter().find(|it| it.luns.values().any(|unit| unit == name))
 }
 

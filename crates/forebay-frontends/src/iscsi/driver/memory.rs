@@ -3,6 +3,7 @@
 use forebay_core::action::Span;
 
 use super::super::device::Device;
+use super::super::session::Passed;
 use super::super::task::Memory;
 use super::{Connection, work};
 use crate::client::Context;
@@ -47,14 +48,19 @@ impl Connection {
         true
     }
 
-    /// Memory for tasks that wait for it, oldest first; true when one got some.
+    /// Memory for tasks that wait for it, of each unit the oldest first; true when one got some.
     pub(super) fn find_memory(&mut self, cx: &mut Context<'_>, device: &mut Device) -> bool {
-        let mut found = false;
-        while let Some(key) = self.session.wanting(device) {
-            if !self.give_memory(cx, device, key) {
+        let (mut found, mut passed) = (false, Passed::default());
+        while let Some(key) = self.session.wanting(device, &passed) {
+            let task = self.session.task(key);
+            if !self.session.has_room(task.data.wanted.into()) {
+                // It is the oldest, and has it first.
                 break;
             }
-            found = true;
+            match self.give_memory(cx, device, key) {
+                true => found = true,
+                false => passed.like(self.session.task(key)),
+            }
         }
         found
     }

@@ -17,6 +17,7 @@ use forebay_core::request::{Op, Request};
 use forebay_core::status::IoStatus;
 
 use super::super::device::Device;
+use super::super::session::Passed;
 use super::super::task::{Memory, Phase, Sink};
 use super::{Connection, Phase as ConnectionPhase};
 use crate::client::{Answer, Context, DiskId};
@@ -32,6 +33,8 @@ enum Asked {
     Yes,
     /// Not now.
     Busy,
+    /// Not while other tasks of the session have so much.
+    NoRoom,
     /// There is nothing more to ask.
     Nothing,
     /// It cannot be asked.
@@ -54,24 +57,19 @@ pub(super) fn compare_memory(
 }
 
 impl Connection {
-    /// Carries out tasks that are ready; true when one was begun. Behind one whose disk is held, those that have memory are
-    /// finished: it is waited for.
+    /// Carries out tasks that are ready; true when one was begun. One that has to wait is passed by those of other units, and
+    /// by those that have memory: what it waits for may be theirs.
     pub(super) fn run_ready(&mut self, cx: &mut Context<'_>, device: &mut Device) -> bool {
-        let (mut began, mut is_held) = (false, false);
-        while let Some(key) = self.session.ready(device, is_held) {
+        let (mut began, mut passed) = (false, Passed::default());
+        while let Some(key) = self.session.ready(device, &passed) {
             if self.phase == ConnectionPhase::Closed || self.outbox.is_sending() {
                 break;
             }
-            if self.ask(cx, device, key) == Asked::Busy {
-                let unit = self.session.task(key).unit;
-                let disk = unit.map(|unit| device.units[unit].disk);
-                if is_held || !disk.is_some_and(|disk| cx.port(disk).is_held) {
-                    break;
-                }
-                is_held = true;
-                continue;
+            match self.ask(cx, device, key) {
+                Asked::Busy => passed.like(self.session.task(key)),
+                Asked::NoRoom => passed.for_room(),
+                Asked::Yes | Asked::Nothing | Asked::Never => began = true,
             }
-            began = true;
         }
         began
     }
@@ -80,7 +78,7 @@ impl Connection {
     fn ask(&mut self, cx: &mut Context<'_>, device: &mut Device, key: u32) -> Asked {
         let asked = self.ask_engine(cx, device, key);
         match asked {
-            Asked::Busy => {}
+            Asked::Busy | Asked::NoRoom => {}
             Asked::Yes => {
                 if self.session.task(key).phase == Phase::Queued {
                     self.session.start();
@@ -105,7 +103,7 @@ impl Connection {
                     return Asked::Nothing;
                 }
                 if !self.session.has_room(range.len()) {
-                    return Asked::Busy;
+                    return Asked::NoRoom;
                 }
                 (range, Op::Read { no_admit })
             }

@@ -4,8 +4,34 @@
 use forebay_core::action::Buffer;
 use forebay_core::ids::Nanos;
 
-use super::super::task::{Memory, Phase, Sink};
+use super::super::task::{Memory, Phase, Sink, Task};
 use super::{BYTES_MAX, Device, Response, Session, Status};
+
+/// The tasks that are passed, because one of them has to wait, so that others do not wait behind it.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// Those of a unit without memory, or all of it.
+    units: Vec<(Option<usize>, bool)>,
+    /// All that have no memory: those that have some free the room that is wanted.
+    without_memory: bool,
+}
+
+impl Passed {
+    /// This one waits for its disk, and so do those that are like it.
+    pub fn like(&mut self, task: &Task) {
+        self.units.push((task.unit, task.has_memory()));
+    }
+
+    /// One waits for room in the session. No other is to take it first.
+    pub fn for_room(&mut self) {
+        self.without_memory = true;
+    }
+
+    fn has(&self, unit: Option<usize>, has_memory: bool) -> bool {
+        let like = |it: &(Option<usize>, bool)| it.0 == unit && (it.1 || !has_memory);
+        self.without_memory && !has_memory || self.units.iter().any(like)
+    }
+}
 
 impl Session {
     /// Memory for a task that asked for it, or waited. Its bytes so far are to be copied there.
@@ -57,16 +83,20 @@ impl Session {
         !self.wanting.is_empty() || !self.ready.is_empty()
     }
 
-    /// The task that has waited longest for memory, of those that may begin.
-    pub fn wanting(&self, device: &Device) -> Option<u32> {
-        self.wanting.iter().copied().find(|key| self.may_begin(device, *key))
+    /// The task that has waited longest for memory, of those that may begin, but for those that are passed.
+    pub fn wanting(&self, device: &Device, passed: &Passed) -> Option<u32> {
+        self.wanting.iter().copied().find(|key| self.goes_on(device, *key, passed))
     }
 
-    /// The next task to carry out, of those that may begin: it is at the front. With `has_memory`, of those that have some.
-    pub fn ready(&mut self, device: &Device, has_memory: bool) -> Option<u32> {
-        let has = |key: u32| matches!(self.task(key).sink, Sink::Memory(_));
-        let may = |key: &u32| self.may_begin(device, *key) && (!has_memory || has(*key));
-        let at = self.ready.iter().position(may)?;
+    /// Whether a task may begin, and is not passed.
+    fn goes_on(&self, device: &Device, key: u32, passed: &Passed) -> bool {
+        let task = self.task(key);
+        !passed.has(task.unit, task.has_memory()) && self.may_begin(device, key)
+    }
+
+    /// The next task to carry out, of those that may begin, but for those that are passed: it is at the front.
+    pub fn ready(&mut self, device: &Device, passed: &Passed) -> Option<u32> {
+        let at = self.ready.iter().position(|key| self.goes_on(device, *key, passed))?;
         if at > 0
             && let Some(key) = self.ready.remove(at)
         {

@@ -123,7 +123,7 @@ impl World {
     /// Carries out the next ready task of a session.
     fn work(&mut self, session: usize) -> Vec<Answered> {
         let session = &mut self.sessions[session];
-        let key = session.ready(&self.device, false).expect("a task is ready");
+        let key = session.ready(&self.device, &Passed::default()).expect("a task is ready");
         session.start();
         session.take_buffer(key);
         let medium = session.task(key).medium.clone().unwrap();

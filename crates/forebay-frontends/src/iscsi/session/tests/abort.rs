@@ -36,7 +36,7 @@ fn what_a_task_management_function_ends_of_other_sessions() {
         let answers = world.send(1, data_out(7, theirs[0].word(20), 0, 0, true), &[1; 512]);
         assert!(answers.is_empty());
         assert_eq!(
-            world.sessions[1].ready(&world.device, false).is_none(),
+            world.sessions[1].ready(&world.device, &Passed::default()).is_none(),
             is_hit,
             "function {function}"
         );

@@ -50,7 +50,7 @@ fn data_are_asked_for_when_they_do_not_come_along() {
     let more = world.send(0, data_out(7, transfer(0), 1, 1024, true), &[2; 512]);
     assert_eq!((more[0].opcode, more[0].word(40), more[0].word(44)), (0x31, 2560, 512));
     assert!(world.send(0, data_out(7, transfer(1), 0, 1536, true), &[3; 1024]).is_empty());
-    assert!(world.sessions[0].ready(&world.device, false).is_none());
+    assert!(world.sessions[0].ready(&world.device, &Passed::default()).is_none());
     assert!(world.send(0, data_out(7, more[0].word(20), 0, 2560, true), &[4; 512]).is_empty());
     let answers = world.work(0);
     assert_eq!((answers[0].opcode, answers[0].end(), answers[0].word(36)), (0x21, (0, 0, 0), 3));
@@ -97,10 +97,10 @@ fn without_memory_data_wait_and_are_not_asked_for() {
     assert_eq!(step, Step::Memory(0));
     session.hold(device, 0, &mut out);
     let (taken, _) = session.next(device, &bytes[consumed..], &mut out).unwrap();
-    assert_eq!((taken, session.wanting(device)), (512, Some(0)));
+    assert_eq!((taken, session.wanting(device, &Passed::default())), (512, Some(0)));
     session.next(device, &[], &mut out).unwrap();
     assert!(out.is_empty());
     let held = session.give(device, 0, memory(2048), 2048, &mut out);
-    assert_eq!((held, session.wanting(device)), (vec![9; 512], None));
+    assert_eq!((held, session.wanting(device, &Passed::default())), (vec![9; 512], None));
     assert_eq!(answers(&out)[0].word(40), 512);
 }

@@ -18,7 +18,7 @@ fn an_ordered_task_waits_for_all_before_and_holds_up_all_after_of_any_session() 
     let ready = |world: &mut World| {
         let World { sessions, device, .. } = world;
         let tag = |session: &mut Session| {
-            Some(session.ready(device, false)?).map(|key| session.task(key).tag)
+            Some(session.ready(device, &Passed::default())?).map(|key| session.task(key).tag)
         };
         [tag(&mut sessions[0]), tag(&mut sessions[1])]
     };
@@ -53,12 +53,38 @@ fn a_task_that_waits_for_its_turn_takes_no_memory_from_those_before() {
     let Ok((_, Step::Memory(key))) = session.next(device, &bytes, &mut out) else { panic!() };
     assert!(!session.may_begin(device, key));
     session.hold(device, key, &mut out);
-    assert_eq!((session.wanting(device), session.has_waiting()), (None, true));
+    assert_eq!((session.wanting(device, &Passed::default()), session.has_waiting()), (None, true));
     world.work(0);
     let (session, device) = (&mut world.sessions[1], &mut world.device);
-    assert_eq!(session.wanting(device), Some(key));
+    assert_eq!(session.wanting(device, &Passed::default()), Some(key));
     // One that is aborted before its turn is in nobody's way.
     session.end(device);
     world.send(0, command(READ, 3, 1, 512), &[]);
-    assert!(world.sessions[0].ready(&world.device, false).is_some());
+    assert!(world.sessions[0].ready(&world.device, &Passed::default()).is_some());
+}
+
+#[test]
+fn who_has_to_wait_is_passed_by_those_whose_memory_may_be_what_is_waited_for() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(READ, 1, 1, 512), &[]);
+    world.send(0, command(WRITE, 2, 1, 512), &[7; 512]);
+    world.send(0, command(READ, 3, 1, 512), &[]);
+    let (session, device) = (&mut world.sessions[0], &world.device);
+    let mut ready = |passed: &Passed| {
+        let key = session.ready(device, passed)?;
+        Some((session.task(key).tag, key))
+    };
+    let mut passed = Passed::default();
+    let (tag, read) = ready(&passed).unwrap();
+    assert_eq!(tag, 1, "first come, first served");
+    passed.for_room();
+    let (tag, write) = ready(&passed).unwrap();
+    assert_eq!(tag, 2, "it has memory, and frees room");
+    let mut passed = Passed::default();
+    passed.like(world.sessions[0].task(read));
+    let (session, device) = (&mut world.sessions[0], &world.device);
+    assert_eq!(session.ready(device, &passed), Some(write), "its disk may wait for it");
+    passed.like(session.task(write));
+    assert_eq!(session.ready(device, &passed), None, "the unit has to wait as a whole");
+    assert!(session.has_waiting());
 }
