@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import signal
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ import nbd
 import nbdraw
 import test_vhost
 from bed import MIB, eventually, free_port, need_program, pattern, test
+from test_primary import nbdkit
 from test_reload import Load, Served, client, disk
 from test_reopen import begin, finish
 from test_reservations import RESERVE, check, initiator
@@ -320,6 +322,39 @@ def a_target_stays_where_it_is_when_one_of_its_disks_cannot_be_opened(bed):
     load.stop()
     assert served.server.stop() == 0
     bed.run([bed.program, "pool", "check", bed.path("pool")])
+
+
+@test(forebay_only=True)
+def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_only(bed):
+    bed.image("a.raw", SIZE)
+    storage = nbdkit(bed, "file", bed.image("b.raw", SIZE), name="storage")
+    portal = "127.0.0.1:%d" % free_port()
+    target = '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\nluns = { 0 = "a", 1 = "b" }\n' % (iscsi.TARGET, portal)
+    b = disk(bed, "b", 'backend-timeout = "60s"\n', backend=storage.uri)
+    served = Served(bed, disk(bed, "a"), b, more=target)
+    session, other = initiator(types.SimpleNamespace(said="iscsi://%s/" % portal)), client(bed, "b")
+    load, at = Load(client(bed, "a")), shards(bed, served.control)
+    # There is something to flush at its end.
+    other.pwrite(pattern(0, 4096, 1), 0)
+    storage.process.send_signal(signal.SIGSTOP)
+    moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--control", served.control])
+
+    def waits():
+        before = load.rounds
+        time.sleep(0.5)
+        return load.rounds == before or load.error
+    eventually(waits, "all wait")
+    rounds = load.rounds
+    eventually(lambda: load.rounds > rounds + 100 or load.error, "the other goes on", seconds=40)
+    assert moving.poll() is None and session.status([0] * 6) == 0
+    storage.process.send_signal(signal.SIGCONT)
+    assert moving.wait(40) == 1
+    assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 1)
+    assert shards(bed, served.control) == at
+    assert sorted(move(bed, served.control, "b")["disks"]) == ["a", "b"]
+    assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 1)
+    load.stop()
+    assert served.server.stop() == 0
 
 
 @test(forebay_only=True)

@@ -35,9 +35,9 @@ use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// Time that all disks have to end, once nothing is owed to their clients.
-const END_MAX: Duration = Duration::from_secs(20);
+const END_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk has to be opened on the other shard.
-const OPEN_MAX: Duration = Duration::from_secs(30);
+const OPEN_MAX: Duration = Duration::from_secs(15);
 /// Time that one that ends late has, before others go first.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
