@@ -24,22 +24,23 @@
 //! **Invariant:** a buffer that a receive may still write to is not given back: a closed connection
 //! keeps it until the receive has ended.
 
-mod client;
 mod greeted;
+mod leaving;
 
 pub use greeted::Greeted;
 
 use std::os::fd::OwnedFd;
 
-use forebay_core::action::{Buffer, Span};
+use forebay_core::action::{Buffer, ReplyData, Span};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
 use forebay_core::request::{Op, Request};
+use forebay_core::status::IoStatus;
 use forebay_io::reactor::{Completion, SocketId};
 use forebay_nbd::request::{Command, RequestHeader};
 
 use super::session::{Session, Step, Submission};
-use crate::client::{Context, DiskId, Tokens};
+use crate::client::{Answer, Client, Context, DiskId, Tokens};
 use crate::outbox::Outbox;
 
 /// Bytes received at a time, payloads that go straight to their buffers not counted.
@@ -337,58 +338,6 @@ impl Connection {
         self.used < self.input.len() || self.incoming.is_some() || self.session.is_skipping()
     }
 
-    /// Takes no further request.
-    fn drain(&mut self, cx: &mut Context<'_>) {
-        if self.phase != Phase::Open {
-            return;
-        }
-        self.phase = Phase::Draining;
-        self.drop_unsubmitted(cx);
-        if self.is_drained() {
-            self.disconnect(cx);
-        }
-    }
-
-    /// Closes the socket; what is in flight finishes unseen.
-    fn disconnect(&mut self, cx: &mut Context<'_>) {
-        if self.phase == Phase::Closed {
-            return;
-        }
-        self.phase = Phase::Closed;
-        // One that is away has no socket here.
-        if self.taken.take().is_none() {
-            cx.reactor.remove_socket(self.socket);
-        }
-        self.outbox.discard(cx);
-        self.drop_unsubmitted(cx);
-    }
-
-    /// Gives up what the engine has not been given: a write is whole or it is nothing.
-    fn drop_unsubmitted(&mut self, cx: &mut Context<'_>) {
-        match self.waiting.take() {
-            None | Some(Waiting::Room { .. }) => {}
-            Some(Waiting::Memory { key, .. }) => self.session.forget(key),
-            Some(Waiting::Place { request, second }) => {
-                let key = request.tag.0 as u32;
-                self.session.forget(key);
-                if second.is_some() {
-                    self.session.forget(key + 1);
-                }
-                if let Op::Write { buffer, .. } = request.op {
-                    cx.release(self.disk, buffer);
-                }
-            }
-        }
-        // A receive in flight may still write to the buffer: its completion comes here again.
-        if self.is_receiving {
-            return;
-        }
-        if let Some(incoming) = self.incoming.take() {
-            self.session.forget(incoming.key);
-            cx.release(self.disk, incoming.buffer);
-        }
-    }
-
     fn tag(&self, key: u32) -> RequestTag {
         tag(self.id, key)
     }
@@ -397,6 +346,133 @@ impl Connection {
 /// The tag of a request of a client.
 fn tag(id: u32, key: u32) -> RequestTag {
     RequestTag(u64::from(id) << 32 | u64::from(key))
+}
+
+impl Client for Connection {
+    fn disks(&self) -> &[DiskId] {
+        std::slice::from_ref(&self.disk)
+    }
+
+    fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
+        if completion.token == self.tokens.recv {
+            self.on_received(cx, completion);
+        } else {
+            assert_eq!(completion.token, self.tokens.send, "a completion of someone else");
+            if self.taken.is_some() {
+                return self.outbox.on_taken(completion.result, completion.buffer);
+            }
+            let sent = self.outbox.on_sent(completion.result, completion.buffer);
+            if self.phase != Phase::Closed {
+                match sent {
+                    Ok(()) => self.flush(cx),
+                    Err(_) => self.disconnect(cx),
+                }
+            }
+        }
+    }
+
+    fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>) {
+        let Answer { disk, reply, slices, extents } = answer;
+        debug_assert_eq!((reply.tag.0 >> 32) as u32, self.id);
+        if reply.status == IoStatus::ShuttingDown {
+            // A client that comes back repeats what has no answer. An error would reach its guest.
+            self.session.forget(reply.tag.0 as u32);
+            return self.drain(cx);
+        }
+        let session = &mut self.session;
+        let with_data = self.outbox.append(|out| session.reply(reply, slices, extents, out));
+        match reply.data {
+            ReplyData::Slots { first, count } if with_data => {
+                let slices = &slices[first as usize..][..count as usize];
+                self.outbox.push_slots(cx.port(disk), slices);
+            }
+            ReplyData::Buffer { data, buffer } if with_data => {
+                self.outbox.push_buffer(cx.port(disk).region(data), disk, buffer);
+            }
+            ReplyData::Buffer { buffer, .. } => cx.release(disk, buffer),
+            ReplyData::None
+            | ReplyData::Slots { .. }
+            | ReplyData::Extents { .. }
+            | ReplyData::Difference { .. } => {}
+        }
+        if self.phase == Phase::Closed {
+            self.outbox.discard(cx);
+        }
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Closed || self.taken.is_some() {
+            return;
+        }
+        let sent = self.outbox.flush(cx);
+        if sent.is_err() || (self.phase == Phase::Draining && self.is_drained()) {
+            self.disconnect(cx);
+        }
+    }
+
+    fn wants_resume(&self) -> bool {
+        match self.waiting {
+            _ if self.taken.is_some() => false,
+            None => false,
+            Some(Waiting::Room { in_flight }) => {
+                self.outbox.is_empty() && self.session.in_flight() < in_flight
+            }
+            Some(Waiting::Memory { .. } | Waiting::Place { .. }) => true,
+        }
+    }
+
+    fn resume(&mut self, cx: &mut Context<'_>) -> bool {
+        let goes_on = self.wants_resume() && self.retry(cx);
+        if goes_on {
+            self.take_requests(cx);
+        }
+        goes_on
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.drain(cx);
+    }
+
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Draining && self.is_answered() {
+            self.disconnect(cx);
+        }
+    }
+
+    fn leave(&mut self, cx: &mut Context<'_>) -> bool {
+        self.let_go(cx)
+    }
+
+    fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> std::io::Result<()> {
+        self.come_in(cx, id, tokens)
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        if self.phase == Phase::Closed || self.taken.is_some() {
+            return Nanos::NEVER;
+        }
+        let send = self.outbox.sending_since().plus(STALL_MAX);
+        self.receive_deadline.min(send).min(self.outbox.hold_deadline())
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let stalled = self.outbox.sending_since().plus(STALL_MAX).min(self.receive_deadline);
+        if stalled <= cx.now {
+            self.disconnect(cx);
+        } else if self.outbox.hold_deadline() <= cx.now {
+            self.outbox.let_go(cx);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Closed
+            && !self.is_receiving
+            && !self.outbox.is_sending()
+            && self.session.in_flight() == 0
+    }
 }
 
 #[cfg(test)]

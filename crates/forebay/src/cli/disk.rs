@@ -105,8 +105,8 @@ Example:
     /// Move a disk to another shard thread, with the guest at work
     #[command(after_help = "\
 A shard is a thread that serves some of the disks. It uses one CPU at most. Move a disk away when \
-its shard is busy and another one is not: 'forebay top' shows how busy shards are, and on a wide \
-terminal on which shard each disk is.
+its shard is busy and another one is not. 'forebay top' shows how busy the busiest shard is. On a \
+terminal of 126 columns it shows the shard of each disk, too.
 
 Clients wait for a moment and get no error. The write log and the cache on flash stay; the cache \
 in RAM begins empty. Disks of one iSCSI target go together. At the next start Forebay spreads the \

@@ -9,7 +9,8 @@
 //! It is an end and a start of this disk, as in [`reopen`](super::reopen): its write log and what is cached on flash go on, and
 //! its RAM cache begins empty. Sessions of an iSCSI target live on one shard, so its disks go together.
 //!
-//! **Invariant:** whatever fails, no client gets an error by it.
+//! **Invariant:** whatever fails, no client gets an error by it, but for one whose socket the kernel lets no reactor watch any
+//! more. Storage of one disk that hangs holds up the others only until [`END_MAX`] or [`OPEN_MAX`] is over.
 
 use std::sync::Arc;
 use std::time::Duration;
