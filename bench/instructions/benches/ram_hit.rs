@@ -9,26 +9,15 @@ use forebay_core::engine::Engine;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 use forebay_core::splitmix::Rng;
+use forebay_instructions::limit::at_most;
 use gungraun::prelude::*;
-use gungraun::{Callgrind, EventKind};
 
+// Compiled here, so that its calls are inlined: they would take 5 instructions of each hit.
 #[path = "../../../crates/forebay-core/tests/common/mod.rs"]
 mod common;
 
 const BLOCKS: u64 = 64 << 10;
 const HITS: u64 = 1000;
-
-/// The C library copies memory with what every x86-64 has: it chooses among its functions by the CPU.
-const BASELINE: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX_Fast_Unaligned_Load,-SSSE3,-ERMS,-FSRM,-Prefer_ERMS,-Prefer_FSRM";
-
-/// What 1000 hits may take.
-fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
-    let mut limit = Callgrind::default();
-    limit.hard_limits([(EventKind::Ir, instructions)]);
-    let mut config = LibraryBenchmarkConfig::default();
-    config.tool(limit).env("GLIBC_TUNABLES", BASELINE);
-    config
-}
 
 fn warm() -> (Engine, Actions) {
     (common::warm_engine(BLOCKS, |config| config), Actions::with_capacity(256))
