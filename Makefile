@@ -92,7 +92,7 @@ bench: setup-bench build-bench instructions
 	$(PYTHON) bench/run.py $(WHAT)
 	$(PYTHON) bench/plot.py
 
-# Instructions per RAM hit under valgrind: repeats exactly, fails above its limit.
+# Instructions per RAM hit, of the engine and by transport, under valgrind: repeats exactly, fails above its limit.
 RUNNER := target/tools/bin/gungraun-runner
 instructions: setup-bench $(RUNNER)
 	cd bench/instructions && GUNGRAUN_RUNNER=$(CURDIR)/$(RUNNER) $(CARGO) bench --locked

@@ -32,14 +32,14 @@ fn engine(mut bare: Bare) -> Bare {
 }
 
 #[library_benchmark]
-#[bench::lap(setup = forebay_instructions::vhost_user::served, config = at_most(4_600_000))]
+#[bench::lap(setup = forebay_instructions::vhost_user::served, config = at_most(3_850_000))]
 fn vhost_user(mut served: Served<Guest>) -> Served<Guest> {
     served.lap();
     served
 }
 
 #[library_benchmark]
-#[bench::lap(setup = forebay_instructions::nbd::served, config = at_most(2_205_000))]
+#[bench::lap(setup = forebay_instructions::nbd::served, config = at_most(1_980_000))]
 fn nbd(mut served: Served<Socket<Nbd>>) -> Served<Socket<Nbd>> {
     served.lap();
     served

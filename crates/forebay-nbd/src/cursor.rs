@@ -66,18 +66,26 @@ pub(crate) fn text<'a>(what: &'static str, bytes: &'a [u8]) -> Result<&'a str, I
 }
 
 /// The 16 bits at `at`; the caller knows that they are there.
+#[inline]
 pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+    u16::from_be_bytes(part(bytes, at))
 }
 
 /// The 32 bits at `at`; the caller knows that they are there.
+#[inline]
 pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_be_bytes(part(bytes, at))
 }
 
 /// The 64 bits at `at`; the caller knows that they are there.
+#[inline]
 pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
-    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
+    u64::from_be_bytes(part(bytes, at))
+}
+
+#[inline]
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    *bytes[at..].first_chunk().expect("they are there")
 }
 
 /// Checks the magic at the start of `bytes`, as far as it has arrived. So a peer that speaks

@@ -106,10 +106,10 @@ impl RequestHeader {
     /// # Errors
     /// A wrong magic: the stream cannot be followed any further.
     pub fn decode(bytes: &[u8]) -> Result<Option<RequestHeader>, Invalid> {
-        if bytes.len() < Self::SIZE {
+        let Some(bytes) = bytes.first_chunk::<{ Self::SIZE }>() else {
             expect_magic("magic of a request", &MAGIC.to_be_bytes(), bytes)?;
             return Ok(None);
-        }
+        };
         if be32(bytes, 0) != MAGIC {
             return Err(Invalid::new("magic of a request", u64::from(be32(bytes, 0))));
         }

@@ -15,7 +15,7 @@
 
 use forebay_core::geometry::REQUEST_MAX;
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{GuestAddress, GuestMemoryBackend};
+use vm_memory::{ByteValued, GuestAddress, GuestMemoryBackend};
 
 use super::memory::{self, GuestMap};
 
@@ -182,8 +182,16 @@ pub fn len(pieces: &[Piece]) -> u64 {
     pieces.iter().map(|piece| u64::from(piece.len)).sum()
 }
 
-/// Copies the first bytes of `pieces`, which were checked, into `bytes`, and takes them off. False when there are too few.
-pub fn take_first(map: &GuestMap, pieces: &mut Vec<Piece>, bytes: &mut [u8]) -> bool {
+/// Copies the first bytes of `pieces`, which were checked, and takes them off. `None`: there are too few.
+pub fn take_first<const LEN: usize>(map: &GuestMap, pieces: &mut Vec<Piece>) -> Option<[u8; LEN]>
+where
+    [u8; LEN]: ByteValued,
+{
+    // Nearly always they are a piece of their own.
+    if pieces.first()?.len as usize == LEN {
+        return memory::read(map, pieces.remove(0).address);
+    }
+    let mut bytes = [0; LEN];
     let mut done = 0;
     let mut used = 0;
     for piece in pieces.iter_mut() {
@@ -199,7 +207,7 @@ pub fn take_first(map: &GuestMap, pieces: &mut Vec<Piece>, bytes: &mut [u8]) -> 
         used += usize::from(piece.len == 0);
     }
     pieces.drain(..used);
-    done == bytes.len()
+    (done == LEN).then_some(bytes)
 }
 
 /// Takes the last byte off.

@@ -16,7 +16,8 @@ use rustix::fs::FileType;
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserSingleMemoryRegion};
 use vm_memory::{
     AtomicAccess, ByteValued, Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion,
-    GuestRegionCollection, GuestRegionMmap, MmapRegion, VolatileSlice,
+    GuestRegionCollection, GuestRegionMmap, MemoryRegionAddress, MmapRegion, VolatileMemory,
+    VolatileSlice,
 };
 
 /// Regions at most, as hypervisors hear it; QEMU has 509 slots of hot-plugged memory at most.
@@ -62,15 +63,26 @@ impl GuestMap {
         Arc::new(GuestMap::new(regions.collect()).expect("regions by address"))
     }
 
-    /// The region that has a byte. The library's own search looks at several regions for each.
-    fn region_of(&self, address: GuestAddress) -> Option<&GuestRegionMmap> {
-        let has = |region: &&Arc<GuestRegionMmap>| region.to_region_addr(address).is_some();
-        if let Some(last) = self.regions.get(self.last.load(Ordering::Relaxed)).filter(has) {
-            return Some(last);
-        }
+    /// The region that has a byte, and where in it. The library's own search looks at several regions for each.
+    #[inline]
+    fn find(&self, address: GuestAddress) -> Option<(&GuestRegionMmap, MemoryRegionAddress)> {
+        self.find_at(self.last.load(Ordering::Relaxed), address).or_else(|| self.search(address))
+    }
+
+    fn find_at(
+        &self,
+        index: usize,
+        address: GuestAddress,
+    ) -> Option<(&GuestRegionMmap, MemoryRegionAddress)> {
+        let region = self.regions.get(index)?;
+        Some((region, region.to_region_addr(address)?))
+    }
+
+    #[cold]
+    fn search(&self, address: GuestAddress) -> Option<(&GuestRegionMmap, MemoryRegionAddress)> {
         let behind = self.regions.partition_point(|region| region.start_addr() <= address);
         let index = behind.checked_sub(1)?;
-        let found = self.regions.get(index).filter(has)?;
+        let found = self.find_at(index, address)?;
         self.last.store(index, Ordering::Relaxed);
         Some(found)
     }
@@ -220,14 +232,14 @@ pub(super) fn slice(
     address: GuestAddress,
     len: usize,
 ) -> Option<VolatileSlice<'_>> {
-    let region = map.region_of(address)?;
-    region.get_slice(region.to_region_addr(address)?, len).ok()
+    let (region, at) = map.find(address)?;
+    region.get_slice(at, len).ok()
 }
 
 /// Reads an object, which may lie in several regions.
 pub(super) fn read<T: ByteValued>(map: &GuestMap, address: GuestAddress) -> Option<T> {
     match slice(map, address, size_of::<T>()) {
-        Some(slice) => slice.read_obj(0).ok(),
+        Some(slice) => Some(slice.get_ref(0).ok()?.load()),
         None => map.read_obj(address).ok(),
     }
 }
@@ -235,7 +247,7 @@ pub(super) fn read<T: ByteValued>(map: &GuestMap, address: GuestAddress) -> Opti
 /// Writes an object, as [`read`].
 pub(super) fn write<T: ByteValued>(map: &GuestMap, value: T, address: GuestAddress) -> Option<()> {
     match slice(map, address, size_of::<T>()) {
-        Some(slice) => slice.write_obj(value, 0).ok(),
+        Some(slice) => Some(slice.get_ref(0).ok()?.store(value)),
         None => map.write_obj(value, address).ok(),
     }
 }

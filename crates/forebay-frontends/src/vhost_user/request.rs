@@ -94,10 +94,7 @@ pub fn parse(
     discards: Discards,
     pieces: &mut Pieces,
 ) -> Result<(Asked, GuestAddress), Broken> {
-    let mut header = [0; 16];
-    if !chain::take_first(map, &mut pieces.readable, &mut header) {
-        return Err(Broken::Header);
-    }
+    let header: [u8; 16] = chain::take_first(map, &mut pieces.readable).ok_or(Broken::Header)?;
     let status = chain::take_last(&mut pieces.writable).ok_or(Broken::Status)?;
     let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
     let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
@@ -129,13 +126,13 @@ fn data(sector: u64, len: u64, asked: impl Fn(ByteRange) -> Asked) -> Asked {
 
 /// A discard, or a write of zeroes.
 fn space(map: &GuestMap, pieces: &mut Pieces, zeroes: bool) -> Asked {
-    let mut bytes = [0; SPACE_BYTES];
     // One range, as the configuration space says.
-    if chain::len(&pieces.readable) != SPACE_BYTES as u64
-        || !chain::take_first(map, &mut pieces.readable, &mut bytes)
-    {
+    if chain::len(&pieces.readable) != SPACE_BYTES as u64 {
         return Asked::Refused(Status::Error);
     }
+    let Some(bytes) = chain::take_first::<SPACE_BYTES>(map, &mut pieces.readable) else {
+        return Asked::Refused(Status::Error);
+    };
     let sector = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
     let sectors = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
     let flags = u32::from_le_bytes(bytes[12..].try_into().expect("four bytes"));

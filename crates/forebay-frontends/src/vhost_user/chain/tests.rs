@@ -92,13 +92,18 @@ fn ends_are_taken_off_across_pieces() {
     memory.write_slice(b"abcdefgh", GuestAddress(0x5000)).unwrap();
     let piece = |address, len| Piece { address: GuestAddress(address), len };
     let mut pieces = vec![piece(0x5000, 2), piece(0x5006, 2), piece(0x5002, 3)];
-    let mut first = [0; 5];
-    assert!(take_first(&memory, &mut pieces, &mut first));
+    let first = take_first::<5>(&memory, &mut pieces).unwrap();
     assert_eq!((&first, &pieces[..]), (b"abghc", &[piece(0x5003, 2)][..]));
     assert_eq!(take_last(&mut pieces), Some(GuestAddress(0x5004)));
     assert_eq!(take_last(&mut pieces), Some(GuestAddress(0x5003)));
     assert_eq!(take_last(&mut pieces), None);
-    assert!(!take_first(&memory, &mut vec![piece(0x5000, 4)], &mut first));
+    assert_eq!(take_first::<5>(&memory, &mut vec![piece(0x5000, 4)]), None);
+    let mut whole = vec![piece(0x5000, 4), piece(0x5006, 2)];
+    assert_eq!(take_first(&memory, &mut whole), Some(*b"abcd"));
+    assert_eq!(
+        (take_first::<4>(&memory, &mut whole), take_first::<4>(&memory, &mut vec![])),
+        (None, None)
+    );
 }
 
 #[test]
