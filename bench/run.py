@@ -18,6 +18,7 @@ from lab import FOREBAY, SCENARIOS, Bed, Run
 from results import last_kept, machine, save, show, summary
 
 import advice  # noqa: F401
+import disks  # noqa: F401
 import goals  # noqa: F401
 import hits  # noqa: F401
 import iscsi  # noqa: F401
