@@ -31,6 +31,10 @@ mod tests;
 /// Size and alignment of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// Bytes of a line of the CPU's caches, and so many of a piece are prefetched.
+const LINE: usize = 64;
+const PREFETCHED: u32 = 2 * LINE as u32;
+
 /// Flat memory outside of Rust's aliasing rules. The kernel may write to it while an I/O is in
 /// flight, so it is only reached through copies, never through references.
 pub struct Arena {
@@ -144,7 +148,7 @@ impl Arena {
 
     /// Bytes of it that have memory of their own.
     #[cfg(test)]
-    fn anonymous_bytes(&self) -> usize {
+    pub(crate) fn anonymous_bytes(&self) -> usize {
         memory::mapped("Anonymous:", self.base as usize, self.len)
     }
 
@@ -176,6 +180,22 @@ impl Arena {
         true
     }
 
+    /// Gives the memory of a piece, which is whole pages, back to the kernel: it reads as zeroes from now on, and takes memory
+    /// again from its first touch. Nobody uses it now: no copy, no I/O that is in flight, and no reactor keeps it in memory
+    /// ([`Reactor::release`](crate::reactor::Reactor::release)).
+    ///
+    /// # Errors
+    /// The kernel's; the memory stays where it is then.
+    pub(crate) fn release(&self, offset: u64, len: usize) -> io::Result<()> {
+        let at = self.piece(offset, len);
+        assert!(offset + len as u64 <= self.tail_start(), "what survives the process is kept");
+        let _lock = self.lock();
+        // SAFETY: the piece lies in our own mapping (`piece`), before what a file backs, and no reference to its bytes exists.
+        // The kernel drops the pages; nobody relies on what was in them.
+        unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxDontNeed) }?;
+        Ok(())
+    }
+
     /// Copies `bytes` to `offset`. Panics when out of bounds (as all of these do).
     pub fn write_at(&self, offset: u64, bytes: &[u8]) {
         let to = self.piece(offset, bytes.len());
@@ -191,6 +211,22 @@ impl Arena {
         let _lock = self.lock();
         // SAFETY: as in `write_at`, the other way round; every bit pattern is a valid `u8`.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Has the CPU fetch the start of a piece that is read soon; it notices by itself when the rest is wanted, too. Costs
+    /// little, and changes nothing but how long that takes.
+    #[inline]
+    pub fn prefetch(&self, offset: u64, len: u32) {
+        let at = self.piece(offset, len as usize);
+        for line in (0..len.min(PREFETCHED) as usize).step_by(LINE) {
+            // SAFETY: the line begins in the mapping (`piece`); a prefetch reads nothing that the program sees.
+            #[cfg(target_arch = "x86_64")]
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                    at.add(line).cast(),
+                );
+            }
+        }
     }
 
     /// Copies `len` bytes within the arena; the two pieces do not overlap.

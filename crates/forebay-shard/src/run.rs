@@ -185,6 +185,7 @@ impl Shard {
     /// Lets a disk's engine proceed and carries out what it asks for.
     fn run_actions(&mut self, now: Nanos, number: usize) {
         let actions = self.disks.disk(number).proceed(now);
+        self.disks.disk(number).expect_replies(&actions);
         let Shard { reactor, disks, clients, .. } = self;
         actions.carry_out(&mut Execution { now, reactor, disks, number, clients });
         self.disks.disk(number).carried_out(actions);

@@ -46,6 +46,7 @@ coverage! {
     requests_limited: "Requests that waited for the limits of their disk.",
     overlap_waits: "Requests that waited for another.",
     buffer_waits: "Requests that waited for a buffer.",
+    buffers_given_back: "Memory of buffers that went back to the host.",
     flash_writes: "Writes to flash.",
     flash_refused: "Blocks that their history kept off flash.",
     fills_skipped: "Fills that found no room.",

@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actions;
+mod buffers;
 pub mod burst;
 mod client;
 pub mod coverage;

@@ -391,6 +391,7 @@ impl<'a> World<'a> {
         }
         if self.events.is_multiple_of(self.setup.check_every) {
             self.engine.check_invariants();
+            self.give_buffers_back();
         }
         self.look_at_point();
     }

@@ -5,9 +5,14 @@
 //! used again as soon as they can be, because what was used a moment ago is in the CPU's caches.
 //! Nothing is moved; a long run waits until enough neighbours came back.
 //!
+//! **Idle.** The host gets back what was not in use for a while, but for the first pages, which are used
+//! all the time: [`BufferPool::idle`].
+//!
 //! **Spent.** A buffer may be the source of copies that the executor was asked for and has not made. It
 //! is *spent* then, not given back: it counts as free, and can be taken again after the executor has
 //! carried out everything.
+
+use std::ops::Range;
 
 use crate::geometry::PAGE;
 
@@ -24,8 +29,14 @@ pub(crate) struct BufferPool {
     spent: Vec<(u32, u32)>,
     spent_before: Vec<(u32, u32)>,
     pages_spent: u32,
+    /// No page behind it was in use since [`BufferPool::idle`] was last called.
+    reached: u32,
+    /// No page behind it has memory.
+    touched: u32,
 }
 
+/// Pages of a huge page: the first ones keep their memory, and the others give it back so many at a time.
+const HUGE: u32 = (2 << 20) / PAGE as u32;
 /// Spent buffers that there is room for at once before the lists grow.
 const SPENT: usize = 256;
 
@@ -41,6 +52,8 @@ impl BufferPool {
             spent: Vec::with_capacity(SPENT),
             spent_before: Vec::with_capacity(SPENT),
             pages_spent: 0,
+            reached: 0,
+            touched: 0,
         }
     }
 
@@ -66,7 +79,34 @@ impl BufferPool {
         if first == self.first_free {
             self.first_free += count;
         }
+        self.reached = self.reached.max(first + count);
         Some(first)
+    }
+
+    /// Pages that may have memory, and were not in use since the last call: the last of them, at most `max`. They have none
+    /// from now on. `max`, their first and their end are multiples of [`HUGE`].
+    pub(crate) fn idle(&mut self, max: u32) -> Option<Range<u32>> {
+        assert!(max.is_multiple_of(HUGE));
+        self.touched = self.touched.max(self.reached);
+        let used = self.reached;
+        self.reached = self.end_of_taken();
+        let end = self.touched.next_multiple_of(HUGE).min(self.pages / HUGE * HUGE);
+        let start = used.max(HUGE).next_multiple_of(HUGE).max(end.saturating_sub(max));
+        (start < end).then(|| {
+            self.touched = start;
+            start..end
+        })
+    }
+
+    /// True when [`BufferPool::idle`] finds pages once they are not in use.
+    pub(crate) fn has_touched(&self) -> bool {
+        self.touched.max(self.reached) > HUGE
+    }
+
+    /// Behind the last page that is taken.
+    fn end_of_taken(&self) -> u32 {
+        let last = self.taken.iter().rposition(|word| *word != 0);
+        last.map_or(0, |word| (word as u32 + 1) * 64 - self.taken[word].leading_zeros())
     }
 
     /// Gives `count` pages from `first` back; panics when one of them was not taken.
@@ -145,84 +185,4 @@ impl BufferPool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_run_spans_words_and_waits_for_neighbours() {
-        let mut pool = BufferPool::new(200 * PAGE);
-        assert_eq!(pool.take(60), Some(0));
-        assert_eq!(pool.take(100), Some(60));
-        assert_eq!(pool.take(41), None);
-        assert_eq!(pool.take(40), Some(160));
-        pool.give(0, 60);
-        pool.give(160, 40);
-        assert_eq!(pool.take(61), None, "free pages are not neighbours");
-        pool.give(60, 100);
-        assert_eq!(pool.take(200), Some(0));
-    }
-
-    #[test]
-    fn what_was_used_last_is_used_next() {
-        let mut pool = BufferPool::new(200 * PAGE);
-        assert_eq!([pool.take(3), pool.take(1), pool.take(2)], [Some(0), Some(3), Some(4)]);
-        pool.give(3, 1);
-        assert_eq!(pool.take(2), Some(6));
-        assert_eq!(pool.take(1), Some(3));
-        pool.give(0, 3);
-        assert_eq!([pool.take(2), pool.take(1)], [Some(0), Some(2)]);
-    }
-
-    #[test]
-    fn spent_pages_are_free_after_everything_was_carried_out() {
-        let mut pool = BufferPool::new(4 * PAGE);
-        assert_eq!(pool.take(4), Some(0));
-        pool.spend(0, 2);
-        pool.carried_out();
-        assert_eq!((pool.pages_free(), pool.take(1)), (2, None), "nobody has carried anything out");
-        pool.asked();
-        pool.spend(2, 2);
-        pool.carried_out();
-        assert_eq!((pool.take(2), pool.take(1)), (Some(0), None));
-        pool.asked();
-        pool.carried_out();
-        assert_eq!((pool.take(2), pool.has_spent()), (Some(2), false));
-    }
-
-    proptest! {
-        #[test]
-        fn buffers_never_overlap(steps in prop::collection::vec((1u32..40, any::<prop::sample::Index>()), 1..200)) {
-            let mut pool = BufferPool::new(300 * PAGE);
-            let mut held: Vec<(u32, u32)> = Vec::new();
-            for (count, pick) in steps {
-                match pool.take(count) {
-                    Some(first) => {
-                        prop_assert!(first + count <= 300);
-                        prop_assert!(held.iter().all(|&(f, c)| first + count <= f || f + c <= first));
-                        held.push((first, count));
-                    }
-                    None => {
-                        let longest = longest_gap(&held);
-                        prop_assert!(longest < count, "a gap of {longest} was overlooked");
-                        let (first, count) = held.swap_remove(pick.index(held.len()));
-                        pool.give(first, count);
-                    }
-                }
-                prop_assert_eq!(pool.pages_free(), 300 - held.iter().map(|h| h.1).sum::<u32>());
-            }
-        }
-    }
-
-    fn longest_gap(held: &[(u32, u32)]) -> u32 {
-        let mut sorted = held.to_vec();
-        sorted.sort_unstable();
-        let mut end = 0;
-        let mut longest = 0;
-        for (first, count) in sorted.into_iter().chain([(300, 0)]) {
-            longest = longest.max(first - end);
-            end = first + count;
-        }
-        longest
-    }
-}
+mod tests;

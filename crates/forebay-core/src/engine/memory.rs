@@ -40,6 +40,19 @@ impl Engine {
     pub fn compare_buffer(&mut self, range: ByteRange) -> Option<Buffer> {
         self.parts.compare_buffer(range, &mut self.shared)
     }
+
+    /// Memory of request buffers that may be given back to the host: nothing was in it since the last call, or is. The last
+    /// of it, at most `max` bytes; it reads as anything from now on. `max` and both ends are multiples
+    /// of 2 MiB.
+    pub fn idle_buffers(&mut self, max: u64) -> Option<ByteRange> {
+        let pages = self.shared.buffers.idle((max / PAGE) as u32)?;
+        Some(ByteRange::new(u64::from(pages.start) * PAGE, u64::from(pages.end) * PAGE))
+    }
+
+    /// True when [`Engine::idle_buffers`] finds memory once it is not in use.
+    pub fn has_touched_buffers(&self) -> bool {
+        self.shared.buffers.has_touched()
+    }
 }
 
 impl Parts {

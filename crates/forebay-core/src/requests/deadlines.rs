@@ -16,10 +16,13 @@ struct Node {
     listed: bool,
 }
 
+const UNLISTED: Node = Node { key: Key(0), since: Nanos(0), prev: NONE, next: NONE, listed: false };
+
 /// A queue of deadlines with removal from anywhere; entries are known by the position of their key.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     allowance: Nanos,
+    /// Of all positions up to the highest that was ever listed: memory is touched when it is used.
     nodes: Vec<Node>,
     head: u32,
     tail: u32,
@@ -28,8 +31,8 @@ pub(crate) struct Deadlines {
 impl Deadlines {
     /// For the keys of a table of `capacity`, each of which is due `allowance` after it came.
     pub(crate) fn new(capacity: u32, allowance: Nanos) -> Deadlines {
-        let empty = Node { key: Key(0), since: Nanos(0), prev: NONE, next: NONE, listed: false };
-        Deadlines { allowance, nodes: vec![empty; capacity as usize], head: NONE, tail: NONE }
+        let nodes = Vec::with_capacity(capacity as usize);
+        Deadlines { allowance, nodes, head: NONE, tail: NONE }
     }
 
     /// Every entry has so much time from now on, also those that are listed.
@@ -41,6 +44,10 @@ impl Deadlines {
     pub(crate) fn push(&mut self, key: Key, now: Nanos) {
         self.remove(key);
         let position = key.position() as u32;
+        assert!(key.position() < self.nodes.capacity(), "a key of its table");
+        if self.nodes.len() <= key.position() {
+            self.nodes.resize(key.position() + 1, UNLISTED);
+        }
         if self.tail != NONE {
             assert!(self.nodes[self.tail as usize].since <= now, "time does not run backwards");
             self.nodes[self.tail as usize].next = position;
@@ -54,10 +61,9 @@ impl Deadlines {
 
     /// Takes `key` out, if it is listed.
     pub(crate) fn remove(&mut self, key: Key) {
-        let node = self.nodes[key.position()];
-        if !node.listed {
+        let Some(node) = self.nodes.get(key.position()).copied().filter(|node| node.listed) else {
             return;
-        }
+        };
         assert_eq!(node.key, key);
         match node.prev {
             NONE => self.head = node.next,
@@ -72,7 +78,7 @@ impl Deadlines {
 
     /// True when `key` is listed.
     pub(crate) fn has(&self, key: Key) -> bool {
-        self.nodes[key.position()].listed
+        self.nodes.get(key.position()).is_some_and(|node| node.listed)
     }
 
     /// When the first entry is due.

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -183,6 +184,10 @@ impl Driver for Epoll {
     }
 
     fn on_arena(&mut self, _key: usize, _arena: &Arena) {}
+
+    fn on_release(&mut self, _arena: usize, _part: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 
     fn on_file(&mut self, key: usize, _file: &OwnedFd) -> io::Result<()> {
         if self.pools.len() <= key {

@@ -23,6 +23,7 @@
 //! its first operation or calls `wait` first. More operations than `entries` work, more slowly.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ mod call;
 mod epoll;
 mod hand_over;
 mod lookout;
+mod release;
 mod send_now;
 mod shared;
 mod spin;
@@ -106,6 +108,8 @@ trait Driver: Send + Sync + std::fmt::Debug {
     fn waker(&self) -> &Waker;
     /// A new thing, to be registered with the kernel.
     fn on_arena(&mut self, key: usize, arena: &Arena);
+    /// A part of an arena is to lose its memory.
+    fn on_release(&mut self, arena: usize, part: Range<u64>) -> io::Result<()>;
     fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()>;
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()>;
     fn on_event(&mut self, key: usize, event: &OwnedFd) -> io::Result<()>;

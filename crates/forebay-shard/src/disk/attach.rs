@@ -133,6 +133,7 @@ impl ShardDisk {
             holds: Holds::default(),
             is_open,
             resizes,
+            buffers_due: Nanos::NEVER,
             events,
         })
     }

@@ -18,6 +18,7 @@
 //! | `storage.rs` | has primary storage, and flash: cached data (`device.rs`), write log (`log.rs`), the cache's index (`ring.rs`); and its journal (`journal.rs`) |
 //! | `answers.rs`, `detach.rs` | is asked by an administrator |
 //! | `ram.rs`, `flash.rs` | gets another size of its cache in RAM, or on flash |
+//! | `buffers.rs` | gives memory back that its requests used |
 //! | `ending.rs`, `beneath.rs` | ends; ends beneath its clients, for another one to take its place |
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use storage::Storage;
 mod answers;
 mod attach;
 mod beneath;
+mod buffers;
 pub(crate) mod carry_out;
 mod complete;
 mod detach;
@@ -78,6 +80,8 @@ pub(crate) struct ShardDisk {
     is_open: Arc<AtomicBool>,
     /// How often its RAM cache got another size.
     resizes: Arc<AtomicU64>,
+    /// When to look whether memory of its request buffers is idle.
+    buffers_due: Nanos,
     events: EventSender,
 }
 
@@ -237,6 +241,7 @@ impl ShardDisk {
             engine.tick(now, actions);
         }
         self.turn.wrote_log = false;
+        self.give_buffers_back(now, reactor);
     }
 
     /// True when there is something to carry out in this turn.
@@ -251,6 +256,13 @@ impl ShardDisk {
         engine.proceed(now, actions);
         self.follow_loss();
         std::mem::replace(&mut self.port.actions, std::mem::take(&mut self.turn.running))
+    }
+
+    /// What is about to be sent is on its way to the CPU, for all replies at once.
+    pub(crate) fn expect_replies(&self, actions: &Actions) {
+        for slice in &actions.slices {
+            self.port.memory.prefetch(slice.offset, slice.len);
+        }
     }
 
     /// Before anybody hears of anything.
@@ -279,6 +291,7 @@ impl ShardDisk {
     pub(crate) fn end_turn(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) -> bool {
         self.limit_destaging(now);
         self.turn.has_more = self.has_something_to_do();
+        self.look_at_buffers_later(now);
         self.advance_ending(now, reactor, clients);
         self.advance_detach(now)
     }
@@ -291,7 +304,7 @@ impl ShardDisk {
         if self.turn.has_more {
             return Nanos(0);
         }
-        let engine = self.port.engine.next_deadline();
+        let engine = self.port.engine.next_deadline().min(self.buffers_due);
         engine.min(self.storage.next_deadline()).min(self.ending.next_deadline())
     }
 

@@ -19,6 +19,43 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
+fn memory_that_was_given_back_is_used_again_as_if_it_had_never_been() {
+    const HUGE: u64 = 2 << 20;
+    on_each_kind(|mut reactor| {
+        let (id, arena) = add_arena(&mut reactor, 4 * HUGE as usize);
+        let file = add_file(&mut reactor);
+        let mut number = 0;
+        // More often than it takes for memory to be registered.
+        let mut use_it = |reactor: &mut Reactor| {
+            for at in [HUGE, 2 * HUGE + 4096, 3 * HUGE - 4096].into_iter().cycle().take(300) {
+                number += 1;
+                let bytes = [number as u8; 4096];
+                arena.write_at(at, &bytes);
+                reactor.write(file, 0, region(id, at, 4096), Token(1));
+                assert_eq!(wait_for_one(reactor).result.unwrap(), 4096);
+                arena.zero(at, 4096);
+                reactor.read(file, 0, region(id, at, 4096), Token(2));
+                assert_eq!(wait_for_one(reactor).result.unwrap(), 4096);
+                assert!(arena.look(at, 4096, |found| found == bytes), "use {number}");
+            }
+        };
+        use_it(&mut reactor);
+        for _ in 0..3 {
+            arena.write_at(HUGE - 1, &[9]);
+            arena.write_at(3 * HUGE, &[9]);
+            let before = arena.anonymous_bytes();
+            reactor.release(region(id, HUGE, 2 * HUGE as u32)).unwrap();
+            assert_eq!(before - arena.anonymous_bytes(), 2 * HUGE as usize);
+            assert!(arena.look(HUGE, 2 * HUGE as u32, |found| found.iter().all(|b| *b == 0)));
+            assert!(arena.look(HUGE - 1, 1, |found| found == [9]), "what is before it stays");
+            assert!(arena.look(3 * HUGE, 1, |found| found == [9]), "and what is behind it");
+            use_it(&mut reactor);
+            arena.populate(HUGE, 2 * HUGE as usize, || true);
+        }
+    });
+}
+
+#[test]
 fn a_durable_write_is_a_write() {
     on_each_kind(|mut reactor| {
         let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();

@@ -1,6 +1,7 @@
 //! What the reactor asks of io_uring.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ impl Driver for Uring {
 
     fn on_arena(&mut self, key: usize, arena: &Arena) {
         self.registered.add_arena(key, arena);
+    }
+
+    fn on_release(&mut self, arena: usize, part: Range<u64>) -> io::Result<()> {
+        self.registered.release(&self.ring, arena, part)
     }
 
     fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()> {

@@ -2,6 +2,7 @@
 //! their pages for each operation. Everything works without, with more CPU time per operation.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use io_uring::{IoUring, types};
@@ -47,7 +48,7 @@ enum Window {
     /// So often by now, without being registered.
     Used(u8),
     Registered(u16),
-    /// There was no slot for it, or the kernel does not take it.
+    /// There was no slot for it, the kernel does not take it, or its memory comes and goes.
     Refused,
 }
 
@@ -102,12 +103,36 @@ impl Registered {
         let Some(windows) = self.arenas.get_mut(key) else { return };
         for window in std::mem::take(windows).windows {
             let Window::Registered(slot) = window else { continue };
-            let nothing = Piece { base: std::ptr::null_mut(), len: 0 };
             // A slot that cannot be cleared is not used again.
-            if set_buffer(ring, slot.into(), nothing).is_ok() {
+            if clear_buffer(ring, slot).is_ok() {
                 self.free_buffers.push(slot);
             }
         }
+    }
+
+    /// Lets go of a part of an arena, which is whole windows. They are not registered again: a kernel may keep the old pages
+    /// until requests of before have ended (those on an idle socket), and would keep more each time.
+    ///
+    /// # Errors
+    /// The kernel's; those windows up to one that it keeps are let go.
+    pub(super) fn release(
+        &mut self,
+        ring: &IoUring,
+        arena: usize,
+        part: Range<u64>,
+    ) -> io::Result<()> {
+        let Some(windows) = self.arenas.get_mut(arena) else { return Ok(()) };
+        let is_whole = part.start.is_multiple_of(WINDOW) && part.end.is_multiple_of(WINDOW);
+        assert!(is_whole && part.end <= windows.tail, "a part of a window");
+        let numbers = (part.start / WINDOW) as usize..(part.end / WINDOW) as usize;
+        for window in &mut windows.windows[numbers] {
+            if let Window::Registered(slot) = *window {
+                clear_buffer(ring, slot)?;
+                self.free_buffers.push(slot);
+            }
+            *window = Window::Refused;
+        }
+        Ok(())
     }
 
     /// The slot of a region that lies in one registered window of its arena. Counts the use: a window that is used often
@@ -194,10 +219,14 @@ fn set<T: Default>(things: &mut Vec<T>, key: usize, thing: T) {
     things[key] = thing;
 }
 
+fn clear_buffer(ring: &IoUring, slot: u16) -> io::Result<()> {
+    set_buffer(ring, slot.into(), Piece { base: std::ptr::null_mut(), len: 0 })
+}
+
 fn set_buffer(ring: &IoUring, slot: u32, piece: Piece) -> io::Result<()> {
     let vector = libc::iovec { iov_base: piece.base.cast(), iov_len: piece.len };
     // SAFETY: the piece is empty, or lies in an arena which the reactor's table keeps alive until after
-    // `remove_arena` cleared this slot, or for ever when the reactor cannot stop; when the ring goes first, the
+    // `remove_arena` or `release` cleared this slot, or for ever when the reactor cannot stop; when the ring goes first, the
     // kernel unregisters by itself. It pins the pages, so that it never follows an address that is gone.
     unsafe { ring.submitter().register_buffers_update(slot, &[vector], None) }
 }
