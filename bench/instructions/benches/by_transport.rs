@@ -32,7 +32,7 @@ fn engine(mut bare: Bare) -> Bare {
 }
 
 #[library_benchmark]
-#[bench::lap(setup = forebay_instructions::vhost_user::served, config = at_most(3_850_000))]
+#[bench::lap(setup = forebay_instructions::vhost_user::served, config = at_most(3_560_000))]
 fn vhost_user(mut served: Served<Guest>) -> Served<Guest> {
     served.lap();
     served

@@ -134,15 +134,6 @@ pub fn walk(
     Err(Broken::TooLong)
 }
 
-/// Where the first piece of the chain at `head` is, whatever follows. Nothing is checked.
-pub fn first(map: &GuestMap, table: GuestAddress, head: u16) -> Option<GuestAddress> {
-    let descriptor = read(map, table.0, head).ok()?;
-    match descriptor.refers_to_indirect_table() {
-        true => Some(read(map, descriptor.addr().0, 0).ok()?.addr()),
-        false => Some(descriptor.addr()),
-    }
-}
-
 fn read(map: &GuestMap, table: u64, index: u16) -> Result<Descriptor, Broken> {
     let broken = |address| Broken::Address { address, len: DESCRIPTOR_BYTES };
     let address = table.checked_add(u64::from(index) * DESCRIPTOR_BYTES);

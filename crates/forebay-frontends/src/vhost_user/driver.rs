@@ -1,9 +1,9 @@
 //! A queue on its shard: the client of a disk that a ring is.
 //!
 //! ```text
-//! kick ──► Ring::next_head ──walk, parse, mark──► Engine::submit ──► on_reply ──copy──► Ring::answer ──flush──► call
-//!                          │ write: Engine::write_buffer, the bytes are copied into it
-//!                          └ Waiting: its turn is over, no memory, engine busy ──resume──┘
+//! kick ──► Ring ──look, walk, parse──► Coming ──mark──► Engine::submit ──► on_reply ──copy──► Ring::answer ──flush──► call
+//!                                         │ write: Engine::write_buffer, the bytes are copied into it
+//!                                         └ Waiting: its turn is over, no memory, engine busy ──resume──┘
 //! ```
 //!
 //! ```text
@@ -29,16 +29,18 @@ use forebay_core::request::{Op, Request};
 use forebay_io::reactor::EventId;
 use vm_memory::GuestAddress;
 
-use super::chain::{self, Broken, Piece, Pieces};
+use super::chain::{self, Broken, Piece};
 use super::export::{Agreed, SERIAL_BYTES};
 use super::memory;
-use super::request::{self, Asked, Status};
+use super::request::{Asked, Status};
 use super::ring::{Ring, RingError};
 use crate::client::{Context, DiskId, Tokens};
+use coming::{Coming, Found};
 use memories::{Memories, MemoryId};
 use orders::{EndedAt, Ordered};
 
 mod client;
+mod coming;
 mod memories;
 mod orders;
 mod setup;
@@ -48,9 +50,6 @@ pub use setup::{Counters, QueueSetup, Report};
 
 /// Requests that are taken from a ring in a row.
 const TURN_MAX: u32 = 128;
-
-/// Requests that the engine is told of before the first of them is submitted.
-const LOOK_AHEAD: u16 = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -106,7 +105,7 @@ pub struct Queue {
     report: Report,
     slots: Vec<Slot>,
     in_flight: u32,
-    pieces: Pieces,
+    coming: Coming,
     waiting: Option<Waiting>,
     /// The guest kicks when it makes a request available; else it is looked whether it has.
     is_armed: bool,
@@ -151,7 +150,7 @@ impl Queue {
             report: setup.report,
             slots,
             in_flight: 0,
-            pieces: Pieces::default(),
+            coming: Coming::new(),
             waiting: None,
             is_armed: false,
             broken: None,
@@ -173,6 +172,7 @@ impl Queue {
                 return;
             }
             Order::Memory(map, waits) => {
+                self.coming.forget();
                 self.ring.set_memory(map.clone());
                 self.memories.change(map);
                 if waits {
@@ -207,24 +207,14 @@ impl Queue {
         if std::mem::take(&mut self.is_armed) {
             self.ring.disarm();
         }
-        let mut seen = 0;
         for _ in 0..TURN_MAX {
             if !self.takes() || self.waiting.is_some() {
                 return;
             }
-            if seen == 0 {
-                let ahead = self.ring.look_ahead(LOOK_AHEAD);
-                seen = ahead.len().max(1);
-                cx.port(self.disk).engine.look_ahead(ahead.flatten());
-            }
-            seen -= 1;
-            let taken = match self.ring.next_head() {
-                Ok(Some(head)) => self.take(cx, head),
-                Ok(None) => return,
-                Err(broken) => Err(broken),
-            };
-            if let Err(broken) = taken {
-                return self.break_off(broken);
+            match self.take(cx) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(broken) => return self.break_off(broken),
             }
         }
         if self.takes() && self.waiting.is_none() {
@@ -232,50 +222,50 @@ impl Queue {
         }
     }
 
-    /// Takes the request at `head`: reads it, marks it, submits it.
-    fn take(&mut self, cx: &mut Context<'_>, head: u16) -> Result<(), Broken> {
+    /// Takes the next request: marks it, submits it. False when there is none.
+    fn take(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        if self.coming.is_empty() {
+            let (map, discards) = (self.memories.now(), self.agreed.discards());
+            let starts = self.coming.read(&mut self.ring, map, discards);
+            cx.port(self.disk).engine.look_ahead(starts);
+        }
+        let Some((found, pieces)) = self.coming.next() else { return Ok(false) };
+        self.ring.advance();
+        let Found { head, asked, status } = found?;
         let slot = &mut self.slots[usize::from(head)];
         if slot.is_taken {
             return Err(Broken::InFlight(head));
         }
-        self.ring.walk(head, &mut self.pieces)?;
-        let (asked, status) =
-            request::parse(self.memories.now(), self.agreed.discards(), &mut self.pieces)?;
         if self.ring.take(head) {
             count(&self.counters.replayed);
         }
         count(&self.counters.requests);
         (slot.is_taken, slot.status, slot.memory) = (true, status, self.memories.hold());
+        let data = match asked {
+            Asked::Write(_) => &mut pieces.readable,
+            _ => &mut pieces.writable,
+        };
+        std::mem::swap(&mut slot.data, data);
         self.in_flight += 1;
         self.submit(cx, head, asked);
-        Ok(())
+        Ok(true)
     }
 
     fn submit(&mut self, cx: &mut Context<'_>, head: u16, asked: Asked) {
-        let slot = &mut self.slots[usize::from(head)];
         let (fua, none) = (self.durable, ByteRange::at(0, 0));
         let backend = cx.port(self.disk).engine.config().backend;
         let (range, op) = match asked {
-            Asked::Read(range) => {
-                std::mem::swap(&mut slot.data, &mut self.pieces.writable);
-                (range, Op::Read { no_admit: false })
-            }
+            Asked::Read(range) => (range, Op::Read { no_admit: false }),
             Asked::Write(range) if range.end > backend.size || backend.read_only => {
                 return self.answer(head, Status::Error, 0);
             }
-            Asked::Write(range) => {
-                std::mem::swap(&mut slot.data, &mut self.pieces.readable);
-                return self.submit_write(cx, head, range);
-            }
+            Asked::Write(range) => return self.submit_write(cx, head, range),
             Asked::Flush => (none, Op::Flush),
             Asked::Discard(range) => (range, Op::Discard { fua }),
             Asked::WriteZeroes { range, may_unmap } => {
                 (range, Op::WriteZeroes { may_unmap, fast_only: false, fua })
             }
-            Asked::Serial => {
-                std::mem::swap(&mut slot.data, &mut self.pieces.writable);
-                return self.answer_serial(head);
-            }
+            Asked::Serial => return self.answer_serial(head),
             Asked::Refused(status) => return self.answer(head, status, 0),
         };
         self.submit_request(cx, Request { tag: self.tag(head), range, op });

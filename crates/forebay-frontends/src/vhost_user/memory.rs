@@ -32,8 +32,9 @@ pub struct GuestMap {
     whole: GuestMemoryMmap,
     /// By address.
     regions: Vec<Arc<GuestRegionMmap>>,
-    /// Which of them was used last. It is looked at first, so any number is right.
-    last: AtomicUsize,
+    /// Which of them were used last: nearly always one has the rings, and one the data. They are looked at first, so any
+    /// numbers are right.
+    last: [AtomicUsize; 2],
 }
 
 impl Deref for GuestMap {
@@ -52,7 +53,7 @@ impl GuestMap {
             some => GuestRegionCollection::from_arc_regions(some.to_vec())
                 .map_err(|error| MemoryError::Fit(error.to_string()))?,
         };
-        Ok(GuestMap { whole, regions, last: AtomicUsize::new(0) })
+        Ok(GuestMap { whole, regions, last: Default::default() })
     }
 
     /// Memory that nobody shares, where it begins and its bytes.
@@ -66,7 +67,10 @@ impl GuestMap {
     /// The region that has a byte, and where in it. The library's own search looks at several regions for each.
     #[inline]
     fn find(&self, address: GuestAddress) -> Option<(&GuestRegionMmap, MemoryRegionAddress)> {
-        self.find_at(self.last.load(Ordering::Relaxed), address).or_else(|| self.search(address))
+        let [first, second] = &self.last;
+        self.find_at(first.load(Ordering::Relaxed), address)
+            .or_else(|| self.find_at(second.load(Ordering::Relaxed), address))
+            .or_else(|| self.search(address))
     }
 
     fn find_at(
@@ -83,7 +87,8 @@ impl GuestMap {
         let behind = self.regions.partition_point(|region| region.start_addr() <= address);
         let index = behind.checked_sub(1)?;
         let found = self.find_at(index, address)?;
-        self.last.store(index, Ordering::Relaxed);
+        let [first, second] = &self.last;
+        second.store(first.swap(index, Ordering::Relaxed), Ordering::Relaxed);
         Some(found)
     }
 }
@@ -247,7 +252,10 @@ pub(super) fn read<T: ByteValued>(map: &GuestMap, address: GuestAddress) -> Opti
 /// Writes an object, as [`read`].
 pub(super) fn write<T: ByteValued>(map: &GuestMap, value: T, address: GuestAddress) -> Option<()> {
     match slice(map, address, size_of::<T>()) {
-        Some(slice) => Some(slice.get_ref(0).ok()?.store(value)),
+        Some(slice) => {
+            slice.get_ref(0).ok()?.store(value);
+            Some(())
+        }
         None => map.write_obj(value, address).ok(),
     }
 }
@@ -308,6 +316,25 @@ mod tests {
             (0, None),
         ] {
             assert_eq!(memory.guest_address(user), guest.map(GuestAddress), "{user:#x}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_found_whatever_was_used_before() {
+        let starts = [0, 0x2000, 0x4000, 0x8000];
+        let map = GuestMap::of_test(&starts.map(|start| (start, 0x1000)));
+        for before in starts {
+            for start in starts {
+                for (address, is_there) in
+                    [(start, true), (start + 0xff8, true), (start + 0x1000, false)]
+                {
+                    assert!(write(&map, before, GuestAddress(before)).is_some());
+                    let written = write(&map, address, GuestAddress(address));
+                    assert_eq!(written.is_some(), is_there, "{address:#x} after {before:#x}");
+                    let read = read::<u64>(&map, GuestAddress(address));
+                    assert_eq!(read, is_there.then_some(address));
+                }
+            }
         }
     }
 

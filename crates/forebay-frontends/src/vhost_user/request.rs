@@ -13,7 +13,7 @@ use virtio_bindings::virtio_blk as blk;
 use vm_memory::GuestAddress;
 
 use super::chain::{self, Broken, Pieces};
-use super::memory::{self, GuestMap};
+use super::memory::GuestMap;
 
 /// Sectors of one discard, or of one write of zeroes, at most.
 pub const SPACE_SECTORS_MAX: u32 = 1 << 21;
@@ -108,12 +108,6 @@ pub fn parse(
         _ => Asked::Refused(Status::Unsupported),
     };
     Ok((asked, status))
-}
-
-/// Where on the disk a transfer begins whose header lies in one piece at `header`. Nothing is checked.
-pub fn position(map: &GuestMap, header: GuestAddress) -> Option<u64> {
-    let sector: u64 = memory::read(map, GuestAddress(header.0.checked_add(8)?))?;
-    u64::from_le(sector).checked_mul(SECTOR)
 }
 
 /// A transfer of `len` bytes from `sector` on.

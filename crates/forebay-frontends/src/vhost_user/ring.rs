@@ -1,7 +1,7 @@
 //! A split ring: what the guest has made available, what it is answered, who is to be woken.
 //!
 //! ```text
-//!   available ring ─ next ─► head ─ take ─► in flight ─ answer ─► used ring ─ notify ─► call
+//!   available ring ─ look ─► head ─ take ─► in flight ─ answer ─► used ring ─ notify ─► call
 //!        ▲                                                                              (once a batch)
 //!   replayed first: what was in flight when a daemon before us was killed
 //! ```
@@ -22,7 +22,6 @@ use vm_memory::GuestAddress;
 use super::chain::{self, Broken, Pieces};
 use super::inflight::{Inflight, Region, RegionError};
 use super::memory::{self, Map};
-use super::request;
 
 /// An entry of the used ring: which chain, and the bytes that were written to it.
 const USED_BYTES: u64 = 8;
@@ -179,30 +178,37 @@ impl Ring {
         wake(self.call.as_ref());
     }
 
-    /// Takes the next request: the head of its chain.
+    /// Looks at the request behind the next `ahead` ones: the head of its chain. `None`: there is none by now.
     ///
     /// # Errors
     /// The ring says what cannot be.
-    pub fn next_head(&mut self) -> Result<Option<u16>, Broken> {
-        if let Some(head) = self.replay.pop_front() {
-            return Ok(Some(head));
-        }
+    pub fn look(&mut self, ahead: u16) -> Result<Option<u16>, Broken> {
+        let Some(ahead) = usize::from(ahead).checked_sub(self.replay.len()) else {
+            return Ok(Some(self.replay[usize::from(ahead)]));
+        };
         let next = self.queue.next_avail();
-        if next == self.seen {
+        let position = next.wrapping_add(ahead as u16);
+        if position == self.seen {
             self.seen = self.offered()?;
             if self.seen.wrapping_sub(next) > self.queue.size() {
                 return Err(Broken::Available);
             }
-            if self.seen == next {
+            if position == self.seen {
                 return Ok(None);
             }
         }
-        let head = self.head_at(next)?;
+        let head = self.head_at(position)?;
         if head >= self.queue.size() {
             return Err(Broken::Index(head));
         }
-        self.queue.set_next_avail(next.wrapping_add(1));
         Ok(Some(head))
+    }
+
+    /// Takes the next request, which was looked at.
+    pub fn advance(&mut self) {
+        if self.replay.pop_front().is_none() {
+            self.queue.set_next_avail(self.queue.next_avail().wrapping_add(1));
+        }
     }
 
     /// Reads the chain of a request.
@@ -254,7 +260,7 @@ impl Ring {
     /// Asks the guest to kick when it makes requests available. True when there are some already.
     ///
     /// # Errors
-    /// As for [`Ring::next_head`].
+    /// As for [`Ring::look`].
     pub fn arm(&mut self) -> Result<bool, Broken> {
         self.queue.enable_notification(&**self.memory).map_err(|_| Broken::Used)
     }
@@ -264,18 +270,6 @@ impl Ring {
     pub fn disarm(&mut self) {
         // A ring that cannot be written is found broken elsewhere.
         let _ = self.queue.disable_notification(&**self.memory);
-    }
-
-    /// Where on the disk the next requests begin, at most `count`. It is a look, and checks nothing: what is no
-    /// request, or is changed meanwhile, is wrong or left out.
-    pub fn look_ahead(&self, count: u16) -> impl ExactSizeIterator<Item = Option<u64>> {
-        let (first, table) = (self.queue.next_avail(), self.queue.desc_table());
-        let offered = self.offered().map_or(0, |at| at.wrapping_sub(first));
-        (0..offered.min(count).min(self.queue.size())).map(move |ahead| {
-            let head = self.head_at(first.wrapping_add(ahead)).ok()?;
-            let header = chain::first(&self.memory, GuestAddress(table), head)?;
-            request::position(&self.memory, header)
-        })
     }
 
     /// True when there is a request to be taken, as far as can be told without taking it.

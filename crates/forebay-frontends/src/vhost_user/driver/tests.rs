@@ -4,7 +4,7 @@ use super::*;
 use crate::client::Client;
 use crate::client::{Permission, Port};
 use forebay_core::ids::Nanos;
-use guest::{Guest, INDIRECT, NEXT, RING, SIZE, Shard, TABLE, WRITE};
+use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
 use vm_memory::Bytes;
 
 mod guest;
@@ -388,21 +388,44 @@ fn a_ring_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_look_ahead_sees_where_the_next_requests_are_and_takes_none() {
+fn requests_are_looked_at_in_their_order_before_one_is_taken() {
     let mut guest = Guest::new(0, None);
-    for (head, sector) in [(0, 8), (3, 16), (6, 24)] {
+    for head in [6, 0, 3] {
+        guest.ask(head, IN, 8, 512, None);
+    }
+    let mut ring = Ring::open(guest.setup().ring).unwrap();
+    let look = |ring: &mut Ring| [0, 1, 2, 3].map(|ahead| ring.look(ahead).unwrap());
+    assert_eq!(look(&mut ring), [Some(6), Some(0), Some(3), None]);
+    ring.advance();
+    guest.ask(9, IN, 8, 512, None);
+    assert_eq!(look(&mut ring), [Some(0), Some(3), Some(9), None]);
+    assert_eq!(ring.position(), 1);
+    guest.offer(RING);
+    assert_eq!((ring.look(3), ring.look(0)), (Err(Broken::Index(RING)), Ok(Some(0))));
+    guest.set_available(30_000);
+    assert_eq!((ring.look(4), ring.look(0)), (Err(Broken::Available), Ok(Some(0))));
+}
+
+#[test]
+fn what_was_read_is_read_again_from_other_memory() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, orders) = one(&mut guest);
+    shard.port.is_held = true;
+    for (head, sector) in [(0, 8), (3, 16)] {
         guest.ask(head, IN, sector, 512, None);
     }
-    // Not the guest's memory, and a table elsewhere that has the first request.
-    guest.describe(9, 1 << 40, 16, 0, 0);
-    guest.describe(10, TABLE, 16, INDIRECT, 0);
-    guest.offer(9);
-    guest.offer(10);
-    let mut ring = Ring::open(guest.setup().ring).unwrap();
-    let seen: Vec<Option<u64>> = ring.look_ahead(32).collect();
-    assert_eq!(seen, [Some(8 * 512), Some(16 * 512), Some(24 * 512), None, Some(8 * 512)]);
-    assert_eq!(ring.look_ahead(2).len(), 2);
-    assert_eq!(ring.next_head(), Ok(Some(0)));
-    guest.set_available(30_000);
-    assert_eq!(ring.look_ahead(100).len(), usize::from(RING).min(100));
+    shard.turn();
+    // The first one waits, and the second was read. Where that is there is another one by now.
+    let mut other = Guest::new(0, None);
+    for (head, sector) in [(0, 8), (3, 24)] {
+        other.ask(head, IN, sector, 1024, None);
+    }
+    let map = other.memory.clone();
+    let giving = std::thread::spawn(move || orders.give(Order::Memory(map, false)));
+    shard.run("the order is obeyed", |_| giving.is_finished());
+    shard.port.is_held = false;
+    // The first one's status went where its data did.
+    assert_eq!(shard.answers(&mut other, 2), [(0, 513, 0xff), (3, 1025, 0)]);
+    assert_eq!(other.data(3, 1024), shard.backend[24 * 512..][..1024]);
+    assert_eq!(guest.data(0, 512), shard.backend[8 * 512..][..512]);
 }

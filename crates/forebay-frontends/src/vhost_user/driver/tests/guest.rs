@@ -37,7 +37,6 @@ const REQUEST: u64 = 0x8000;
 
 pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
-pub(super) const INDIRECT: u16 = 4;
 
 /// The driver of one queue.
 pub(super) struct Guest {
