@@ -21,28 +21,28 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::SyncSender;
 
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::RequestTag;
 use forebay_core::request::{Op, Request};
-use forebay_io::reactor::EventId;
-use vm_memory::GuestAddress;
 
-use super::chain::{self, Broken, Piece};
+use super::chain::{self, Broken};
 use super::export::{Agreed, SERIAL_BYTES};
-use super::memory;
 use super::request::{Asked, Status};
 use super::ring::{Ring, RingError};
 use crate::client::{Context, DiskId, Tokens};
+use bells::Bells;
 use coming::{Coming, Found};
-use memories::{Memories, MemoryId};
-use orders::{EndedAt, Ordered};
+use orders::Control;
+use requests::Requests;
 
+mod bells;
 mod client;
 mod coming;
 mod memories;
 mod orders;
+mod requests;
 mod setup;
 
 pub use orders::{NewQueue, Order, Orders, Started, queue};
@@ -72,91 +72,72 @@ enum Waiting {
     Place { request: Request },
 }
 
-/// A request that was taken, by the head of its chain.
-#[derive(Debug, Default)]
-struct Slot {
-    is_taken: bool,
-    /// Where its data are, or go.
-    data: Vec<Piece>,
-    status: GuestAddress,
-    /// The memory that these belong to.
-    memory: MemoryId,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Queue {
-    id: u32,
-    disk: DiskId,
-    tokens: Tokens,
+    known: Known,
     phase: Phase,
     ring: Ring,
-    kick: EventId,
-    /// Rings when there are orders.
-    bell: EventId,
-    /// Kick and bell, while it is away.
-    taken: Option<[OwnedFd; 2]>,
-    orders: Receiver<Ordered>,
-    ended_at: EndedAt,
-    agreed: Agreed,
-    durable: bool,
-    serial: [u8; SERIAL_BYTES],
-    counters: Arc<Counters>,
-    report: Report,
-    slots: Vec<Slot>,
-    in_flight: u32,
+    bells: Bells,
+    control: Control,
+    device: Agreement,
+    tells: Tells,
+    requests: Requests,
     coming: Coming,
     waiting: Option<Waiting>,
     /// The guest kicks when it makes a request available; else it is looked whether it has.
     is_armed: bool,
     broken: Option<Broken>,
-    memories: Memories,
-    /// The orders that wait until only the present memory is used.
-    waits_for_memory: Vec<SyncSender<u16>>,
-    /// Who waits for the end.
-    waits_for_end: Vec<SyncSender<u16>>,
+}
+
+/// How its shard knows it.
+#[derive(Debug)]
+struct Known {
+    id: u32,
+    disk: DiskId,
+    tokens: Tokens,
+}
+
+/// What its guest agreed on, and what it is told.
+#[derive(Debug)]
+struct Agreement {
+    agreed: Agreed,
+    durable: bool,
+    serial: [u8; SERIAL_BYTES],
+}
+
+/// Where it counts, and whom it tells.
+#[derive(Debug)]
+struct Tells {
+    counters: Arc<Counters>,
+    report: Report,
 }
 
 impl Queue {
     fn start(
         cx: &mut Context<'_>,
-        disk: DiskId,
+        known: Known,
         setup: QueueSetup,
-        (orders, bell, ended_at): (Receiver<Ordered>, OwnedFd, EndedAt),
-        id: u32,
-        tokens: Tokens,
+        (control, bell): (Control, OwnedFd),
     ) -> Result<Queue, RingError> {
-        let queue = setup.ring.queue;
-        let map = setup.ring.memory.clone();
-        let ring = Ring::open(setup.ring)?;
-        let failed = |error| RingError::Kick { queue, error };
-        let (kick, bell) = watch(cx, [setup.kick, bell], tokens).map_err(failed)?;
-        let slots = (0..ring.size()).map(|_| Slot::default()).collect();
+        let QueueSetup { ring, kick, agreed, durable, serial, counters, report } = setup;
+        let (queue, map) = (ring.queue, ring.memory.clone());
+        let ring = Ring::open(ring)?;
+        let bells = Bells::watch(cx, [kick, bell], known.tokens)
+            .map_err(|error| RingError::Kick { queue, error })?;
         let mut queue = Queue {
-            id,
-            disk,
-            tokens,
+            known,
             phase: Phase::Open,
+            requests: Requests::new(ring.size(), map),
             ring,
-            kick,
-            bell,
-            taken: None,
-            orders,
-            ended_at,
-            agreed: setup.agreed,
-            durable: setup.durable,
-            serial: setup.serial,
-            counters: setup.counters,
-            report: setup.report,
-            slots,
-            in_flight: 0,
+            bells,
+            control,
+            device: Agreement { agreed, durable, serial },
+            tells: Tells { counters, report },
             coming: Coming::new(),
             waiting: None,
             is_armed: false,
             broken: None,
-            memories: Memories::new(map),
-            waits_for_memory: Vec::new(),
-            waits_for_end: Vec::new(),
         };
         // Whoever kicked before us is not heard again.
         queue.take_requests(cx);
@@ -167,22 +148,22 @@ impl Queue {
     fn obey(&mut self, order: Order, done: SyncSender<u16>) {
         match order {
             Order::Stop => {
-                self.waits_for_end.push(done);
+                self.control.wait_for_end(done);
                 self.drain();
                 return;
             }
             Order::Memory(map, waits) => {
                 self.coming.forget();
                 self.ring.set_memory(map.clone());
-                self.memories.change(map);
+                self.requests.memories.change(map);
                 if waits {
-                    self.waits_for_memory.push(done);
+                    self.control.wait_for_memory(done);
                     self.answer_about_memory();
                     return;
                 }
             }
             Order::Call(call) => self.ring.set_call(call),
-            Order::Durable(durable) => self.durable = durable,
+            Order::Durable(durable) => self.device.durable = durable,
         }
         // Whoever asked may have given up.
         let _ = done.try_send(self.ring.position());
@@ -199,7 +180,7 @@ impl Queue {
     }
 
     fn takes(&self) -> bool {
-        self.phase == Phase::Open && self.broken.is_none() && self.taken.is_none()
+        self.phase == Phase::Open && self.broken.is_none() && !self.bells.are_away()
     }
 
     /// Takes requests until there is none, something has to be waited for, or it is the turn of others.
@@ -225,35 +206,31 @@ impl Queue {
     /// Takes the next request: marks it, submits it. False when there is none.
     fn take(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         if self.coming.is_empty() {
-            let (map, discards) = (self.memories.now(), self.agreed.discards());
+            let (map, discards) = (self.requests.memories.now(), self.device.agreed.discards());
             let starts = self.coming.read(&mut self.ring, map, discards);
-            cx.port(self.disk).engine.look_ahead(starts);
+            cx.port(self.known.disk).engine.look_ahead(starts);
         }
         let Some((found, pieces)) = self.coming.next() else { return Ok(false) };
         self.ring.advance();
         let Found { head, asked, status } = found?;
-        let slot = &mut self.slots[usize::from(head)];
-        if slot.is_taken {
-            return Err(Broken::InFlight(head));
-        }
-        if self.ring.take(head) {
-            count(&self.counters.replayed);
-        }
-        count(&self.counters.requests);
-        (slot.is_taken, slot.status, slot.memory) = (true, status, self.memories.hold());
         let data = match asked {
             Asked::Write(_) => &mut pieces.readable,
             _ => &mut pieces.writable,
         };
-        std::mem::swap(&mut slot.data, data);
-        self.in_flight += 1;
+        if !self.requests.begin(head, status, data) {
+            return Err(Broken::InFlight(head));
+        }
+        if self.ring.take(head) {
+            count(&self.tells.counters.replayed);
+        }
+        count(&self.tells.counters.requests);
         self.submit(cx, head, asked);
         Ok(true)
     }
 
     fn submit(&mut self, cx: &mut Context<'_>, head: u16, asked: Asked) {
-        let (fua, none) = (self.durable, ByteRange::at(0, 0));
-        let backend = cx.port(self.disk).engine.config().backend;
+        let (fua, none) = (self.device.durable, ByteRange::at(0, 0));
+        let backend = cx.port(self.known.disk).engine.config().backend;
         let (range, op) = match asked {
             Asked::Read(range) => (range, Op::Read { no_admit: false }),
             Asked::Write(range) if range.end > backend.size || backend.read_only => {
@@ -274,21 +251,21 @@ impl Queue {
     /// Copies what is to be written, if the engine has memory for it. These are the bytes that are written, whatever
     /// the guest does to its memory from now on.
     fn submit_write(&mut self, cx: &mut Context<'_>, head: u16, range: ByteRange) {
-        let Some(buffer) = cx.write_buffer(self.disk, range) else {
+        let disk = self.known.disk;
+        let Some(buffer) = cx.write_buffer(disk, range) else {
             self.waiting = Some(Waiting::Memory { head, range });
             return;
         };
-        let slot = &self.slots[usize::from(head)];
-        let map = self.memories.of(slot.memory);
+        let (map, data) = self.requests.data(head);
         let span = buffer.at(range);
-        let memory = &cx.port(self.disk).memory;
-        memory.edit(span.offset, span.len, |bytes| chain::gather(map, &slot.data, bytes));
-        let op = Op::Write { buffer, fua: self.durable };
+        let memory = &cx.port(disk).memory;
+        memory.edit(span.offset, span.len, |bytes| chain::gather(map, data, bytes));
+        let op = Op::Write { buffer, fua: self.device.durable };
         self.submit_request(cx, Request { tag: self.tag(head), range, op });
     }
 
     fn submit_request(&mut self, cx: &mut Context<'_>, request: Request) {
-        if cx.submit_if_allowed(self.disk, request).is_err() {
+        if cx.submit_if_allowed(self.known.disk, request).is_err() {
             self.waiting = Some(Waiting::Place { request });
         }
     }
@@ -304,19 +281,15 @@ impl Queue {
     }
 
     fn answer_serial(&mut self, head: u16) {
-        let slot = &self.slots[usize::from(head)];
-        let map = self.memories.now();
-        let len = chain::len(&slot.data).min(SERIAL_BYTES as u64);
-        chain::scatter(map, &slot.data, 0, &self.serial[..len as usize]);
+        let (map, data) = self.requests.data(head);
+        let len = chain::len(data).min(SERIAL_BYTES as u64);
+        chain::scatter(map, data, 0, &self.device.serial[..len as usize]);
         self.answer(head, Status::Ok, len as u32);
     }
 
     /// Answers a request, of whose data `written` bytes were written.
     fn answer(&mut self, head: u16, status: Status, written: u32) {
-        let slot = &self.slots[usize::from(head)];
-        let map = self.memories.of(slot.memory);
-        let told = memory::write(map, status as u8, slot.status);
-        debug_assert!(told.is_some(), "the place was checked against this memory");
+        self.requests.note_status(head, status);
         let answered = match self.broken {
             // Its memory may be gone.
             Some(Broken::Used) => Ok(()),
@@ -330,23 +303,14 @@ impl Queue {
 
     /// A request is not in flight any more.
     fn forget(&mut self, head: u16) {
-        let slot = &mut self.slots[usize::from(head)];
-        assert!(slot.is_taken, "one reply per request");
-        slot.is_taken = false;
-        slot.data.clear();
-        self.in_flight -= 1;
-        self.memories.release(slot.memory);
-        if !self.waits_for_memory.is_empty() {
-            self.answer_about_memory();
-        }
+        self.requests.end(head);
+        self.answer_about_memory();
     }
 
     /// Tells those who wait for it that only the memory of now is used.
     fn answer_about_memory(&mut self) {
-        if self.memories.is_one() {
-            for done in self.waits_for_memory.drain(..) {
-                let _ = done.try_send(self.ring.position());
-            }
+        if self.control.is_memory_awaited() && self.requests.memories.is_one() {
+            self.control.tell_of_memory(self.ring.position());
         }
     }
 
@@ -354,38 +318,22 @@ impl Queue {
     fn break_off(&mut self, broken: Broken) {
         if self.broken.is_none() {
             self.broken = Some(broken);
-            count(&self.counters.broken);
+            count(&self.tells.counters.broken);
             let text = format!(
                 "a guest's queue is stopped, its ring is broken: {broken}; the guest has to reset the device"
             );
-            (self.report.0)(text);
+            (self.tells.report.0)(text);
         }
     }
 
     fn tag(&self, head: u16) -> RequestTag {
-        tag(self.id, head)
+        tag(self.known.id, head)
     }
 }
 
 /// The tag of the request at `head` of a client's ring.
 fn tag(id: u32, head: u16) -> RequestTag {
     RequestTag(u64::from(id) << 32 | u64::from(head))
-}
-
-/// Has both eventfds watched: of the guest, and of the control socket.
-fn watch(
-    cx: &mut Context<'_>,
-    [kick, bell]: [OwnedFd; 2],
-    tokens: Tokens,
-) -> std::io::Result<(EventId, EventId)> {
-    let kick = cx.reactor.add_event(kick, tokens.recv)?;
-    match cx.reactor.add_event(bell, tokens.send) {
-        Ok(bell) => Ok((kick, bell)),
-        Err(error) => {
-            cx.reactor.remove_event(kick);
-            Err(error)
-        }
-    }
 }
 
 /// Counts one more; there is one writer.

@@ -1,30 +1,28 @@
 //! A queue as its shard sees it: requests come in, answers go out, and when it has to be looked at.
 
-use std::sync::atomic::Ordering;
-
 use forebay_core::action::{ReplyData, Span};
 use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 
 use super::super::chain;
-use super::{Phase, Queue, Waiting, count, tag, watch};
+use super::{Phase, Queue, Waiting, count, tag};
 use crate::client::{Answer, Client, Context, DiskId, Tokens};
 
 impl Client for Queue {
     fn disks(&self) -> &[DiskId] {
-        std::slice::from_ref(&self.disk)
+        std::slice::from_ref(&self.known.disk)
     }
 
     /// The guest has kicked, or cannot any more; or there are orders.
     fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
-        if completion.token == self.tokens.send {
-            while let Ok((order, done)) = self.orders.try_recv() {
+        if completion.token == self.known.tokens.send {
+            while let Some((order, done)) = self.control.next() {
                 self.obey(order, done);
             }
             return;
         }
-        count(&self.counters.kicks);
+        count(&self.tells.counters.kicks);
         if completion.result.is_ok() && self.waiting.is_none() {
             self.take_requests(cx);
         }
@@ -34,12 +32,11 @@ impl Client for Queue {
         let Answer { disk, reply, slices, .. } = answer;
         let head = reply.tag.0 as u16;
         let port = cx.port(disk);
-        let slot = &self.slots[usize::from(head)];
-        let map = self.memories.of(slot.memory);
+        let (map, pieces) = self.requests.data(head);
         let mut written = 0;
         let mut copy = |span: Span| {
             port.memory.look(span.offset, span.len, |bytes| {
-                chain::scatter(map, &slot.data, written, bytes);
+                chain::scatter(map, pieces, written, bytes);
             });
             written += u64::from(span.len);
         };
@@ -63,25 +60,17 @@ impl Client for Queue {
     /// Wakes the guest for what was answered, and whoever waits for the end.
     fn flush(&mut self, cx: &mut Context<'_>) {
         if self.ring.notify() {
-            count(&self.counters.calls);
+            count(&self.tells.counters.calls);
         }
-        if self.phase == Phase::Draining && self.in_flight == 0 {
+        if self.phase == Phase::Draining && self.requests.in_flight() == 0 {
             self.phase = Phase::Closed;
-            // One that is away has none here.
-            if self.taken.take().is_none() {
-                cx.reactor.remove_event(self.kick);
-                cx.reactor.remove_event(self.bell);
-            }
-            let position = self.ring.position();
-            self.ended_at.store(position.into(), Ordering::Release);
-            for done in self.waits_for_end.drain(..).chain(self.waits_for_memory.drain(..)) {
-                let _ = done.try_send(position);
-            }
+            self.bells.close(cx);
+            self.control.tell_of_end(self.ring.position());
         }
     }
 
     fn wants_resume(&self) -> bool {
-        self.waiting.is_some() && self.taken.is_none()
+        self.waiting.is_some() && !self.bells.are_away()
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> bool {
@@ -123,24 +112,17 @@ impl Client for Queue {
     }
 
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.phase != Phase::Closed && self.taken.is_none() {
+        if self.phase != Phase::Closed && !self.bells.are_away() {
             let waits = !matches!(self.waiting, None | Some(Waiting::Turn));
-            debug_assert_eq!(self.in_flight, u32::from(waits), "it is owed something");
-            // Without descriptors for them, it tries again.
-            let copies = [self.kick, self.bell].map(|event| cx.reactor.copy_event(event).ok());
-            if let [Some(kick), Some(bell)] = copies {
-                cx.reactor.remove_event(self.kick);
-                cx.reactor.remove_event(self.bell);
-                self.taken = Some([kick, bell]);
-            }
+            debug_assert_eq!(self.requests.in_flight(), u32::from(waits), "it is owed something");
+            self.bells.leave(cx);
         }
-        self.taken.is_some()
+        self.bells.are_away()
     }
 
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> std::io::Result<()> {
-        let taken = self.taken.take().expect("it has left");
-        (self.kick, self.bell) = watch(cx, taken, tokens)?;
-        (self.id, self.tokens) = (id, tokens);
+        self.bells.enter(cx, tokens)?;
+        (self.known.id, self.known.tokens) = (id, tokens);
         if let Some(Waiting::Place { request }) = &mut self.waiting {
             request.tag = tag(id, request.tag.0 as u16);
         }

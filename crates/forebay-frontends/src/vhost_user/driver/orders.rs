@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::memory::Map;
-use super::{Queue, QueueSetup};
+use super::{Known, Queue, QueueSetup};
 use crate::client::{Client, Context, DiskId, Newcomer, Tokens};
 
 /// The control socket's orders to a queue. Each is answered with the ring's position once it is
@@ -27,7 +27,7 @@ pub enum Order {
 }
 
 /// An order and where its answer goes, which is dropped when the queue is gone.
-pub(super) type Ordered = (Order, SyncSender<u16>);
+type Ordered = (Order, SyncSender<u16>);
 
 /// A queue as the control socket has it.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Orders {
 }
 
 /// The position of a ring that was let go of; beyond all positions before.
-pub(super) type EndedAt = Arc<AtomicU32>;
+type EndedAt = Arc<AtomicU32>;
 
 impl Orders {
     /// Gives an order and waits until it is obeyed, or the queue is gone: the ring's position, if that is known.
@@ -56,14 +56,64 @@ impl Orders {
     }
 }
 
+/// A queue's end of it.
+#[derive(Debug)]
+pub(super) struct Control {
+    orders: Receiver<Ordered>,
+    ended_at: EndedAt,
+    /// The orders that wait until only the present memory is used.
+    waits_for_memory: Vec<SyncSender<u16>>,
+    /// Who waits for the end.
+    waits_for_end: Vec<SyncSender<u16>>,
+}
+
+impl Control {
+    /// The next order, if there is one.
+    pub(super) fn next(&self) -> Option<Ordered> {
+        self.orders.try_recv().ok()
+    }
+
+    /// Tells when only the memory of now is used.
+    pub(super) fn wait_for_memory(&mut self, done: SyncSender<u16>) {
+        self.waits_for_memory.push(done);
+    }
+
+    pub(super) fn is_memory_awaited(&self) -> bool {
+        !self.waits_for_memory.is_empty()
+    }
+
+    /// Only the memory of now is used.
+    pub(super) fn tell_of_memory(&mut self, position: u16) {
+        tell(&mut self.waits_for_memory, position);
+    }
+
+    /// Tells when the queue has ended.
+    pub(super) fn wait_for_end(&mut self, done: SyncSender<u16>) {
+        self.waits_for_end.push(done);
+    }
+
+    /// The queue has ended.
+    pub(super) fn tell_of_end(&mut self, position: u16) {
+        self.ended_at.store(position.into(), Ordering::Release);
+        tell(&mut self.waits_for_end, position);
+        tell(&mut self.waits_for_memory, position);
+    }
+}
+
+/// Whoever asked may have given up.
+fn tell(who: &mut Vec<SyncSender<u16>>, position: u16) {
+    for done in who.drain(..) {
+        let _ = done.try_send(position);
+    }
+}
+
 /// A queue on its way to the shard.
 #[derive(Debug)]
 pub struct NewQueue {
     disk: DiskId,
     setup: QueueSetup,
-    orders: Receiver<Ordered>,
+    control: Control,
     bell: OwnedFd,
-    ended_at: EndedAt,
     started: SyncSender<Result<(), String>>,
 }
 
@@ -83,7 +133,9 @@ pub fn queue(
     let (sender, orders) = channel();
     let (started, result) = std::sync::mpsc::sync_channel(1);
     let ended_at = Arc::new(AtomicU32::new(u32::MAX));
-    let new = NewQueue { disk, setup, orders, bell: ours, ended_at: ended_at.clone(), started };
+    let (waits_for_memory, waits_for_end) = Default::default();
+    let control = Control { orders, ended_at: ended_at.clone(), waits_for_memory, waits_for_end };
+    let new = NewQueue { disk, setup, control, bell: ours, started };
     Ok((Box::new(new), Orders { sender, bell, ended_at }, result))
 }
 
@@ -98,8 +150,9 @@ impl Newcomer for NewQueue {
         id: u32,
         tokens: Tokens,
     ) -> std::io::Result<Box<dyn Client>> {
-        let NewQueue { disk, setup, orders, bell, ended_at, started } = *self;
-        let result = Queue::start(cx, disk, setup, (orders, bell, ended_at), id, tokens);
+        let NewQueue { disk, setup, control, bell, started } = *self;
+        let known = Known { id, disk, tokens };
+        let result = Queue::start(cx, known, setup, (control, bell));
         // Whoever asked may have given up.
         let told = |result| drop(started.try_send(result));
         match result {

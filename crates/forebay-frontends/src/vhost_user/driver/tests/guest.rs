@@ -14,7 +14,7 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{Reactor, Token};
 use rustix::event::{EventfdFlags, eventfd};
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::Bytes;
+use vm_memory::{Bytes, GuestAddress};
 
 use super::super::super::export::example;
 use super::super::super::inflight::Region;
