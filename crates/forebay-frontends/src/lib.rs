@@ -31,6 +31,7 @@
 
 pub mod client;
 pub mod iscsi;
+mod link;
 pub mod nbd;
 mod outbox;
 pub mod scsi;

@@ -20,14 +20,13 @@
 //! ended. **Invariant:** the lock around the [`Device`] is never contended but by whoever asks for statistics:
 //! all sessions of a target live on one shard, and go to another one together.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_core::action::Span;
-use forebay_core::ids::{Nanos, RequestTag};
-use forebay_io::reactor::SocketId;
+use forebay_core::ids::Nanos;
 
-use crate::client::{Context, DiskId, Tokens};
+use crate::client::{Context, DiskId};
+use crate::link::Link;
 use crate::outbox::Outbox;
 
 use super::device::Device;
@@ -67,34 +66,48 @@ enum Phase {
     Closed,
 }
 
-/// One session of one target.
+/// The disks of the target.
 #[derive(Debug)]
-pub struct Connection {
-    id: u32,
-    socket: SocketId,
-    /// The socket while it is away, or about to be: what is in flight has to end first.
-    taken: Option<OwnedFd>,
-    tokens: Tokens,
-    phase: Phase,
-    device: SharedDevice,
-    disks: Vec<DiskId>,
+struct Disks {
+    list: Vec<DiskId>,
     /// Since which change of the device's units they are.
-    disks_seen: Option<u64>,
-    session: Session,
-    outbox: Outbox,
-    /// Received bytes; used up to `used`. Moved into the reactor while receiving.
-    input: Vec<u8>,
+    seen: Option<u64>,
+}
+
+/// What was received.
+#[derive(Debug, Default)]
+struct Input {
+    /// Used up to `used`. Moved into the reactor while receiving.
+    bytes: Vec<u8>,
     used: usize,
-    /// Bytes that the input must have before it makes sense.
+    /// Bytes that it must have before it makes sense.
     needed: usize,
-    /// Where the next data of a task go, and whose they are.
-    direct: Option<(DiskId, Span)>,
     is_receiving: bool,
     /// A part of a PDU has come.
     is_partial: bool,
+    small_receives: u32,
+}
+
+impl Input {
+    fn new(bytes: Vec<u8>) -> Input {
+        Input { bytes, ..Input::default() }
+    }
+}
+
+/// One session of one target.
+#[derive(Debug)]
+pub struct Connection {
+    link: Link,
+    phase: Phase,
+    device: SharedDevice,
+    disks: Disks,
+    session: Session,
+    outbox: Outbox,
+    input: Input,
+    /// Where the next data of a task go, and whose they are.
+    direct: Option<(DiskId, Span)>,
     /// Nothing is taken because the initiator does not read.
     is_blocked: bool,
-    small_receives: u32,
     /// When something came last.
     heard: Nanos,
     /// For comparing; empty between uses.
@@ -110,12 +123,12 @@ impl Connection {
     ) {
         let device = self.device.clone();
         let mut device = lock(&device);
-        if self.disks_seen != Some(device.changes()) {
-            self.disks_seen = Some(device.changes());
-            self.disks = device.disks();
+        if self.disks.seen != Some(device.changes()) {
+            self.disks.seen = Some(device.changes());
+            self.disks.list = device.disks();
         }
         // Who is away hears of it when it enters.
-        if self.phase != Phase::Closed && self.taken.is_none() {
+        if self.phase != Phase::Closed && !self.link.is_away() {
             self.session.begin(cx.now, &mut device);
             if self.session.has_late() {
                 let session = &mut self.session;
@@ -138,7 +151,7 @@ impl Connection {
 
     /// Sends what is queued, and copies what the socket does not take.
     fn send(&mut self, cx: &mut Context<'_>, device: &mut Device) {
-        if self.phase == Phase::Closed || self.taken.is_some() {
+        if self.phase == Phase::Closed || self.link.is_away() {
             return;
         }
         let sent = self.outbox.flush(cx);
@@ -160,10 +173,7 @@ impl Connection {
     /// Closes the socket; what is in flight finishes unseen.
     fn disconnect(&mut self, cx: &mut Context<'_>, device: &mut Device) {
         if self.phase != Phase::Closed {
-            // One that is away has no socket here.
-            if self.taken.take().is_none() {
-                cx.reactor.remove_socket(self.socket);
-            }
+            self.link.close(cx);
             self.close_socket(cx, device);
         }
     }
@@ -189,11 +199,12 @@ impl Connection {
     /// When the initiator has made no progress for too long.
     fn stalls_at(&self) -> Nanos {
         let sends = self.outbox.sending_since().plus(STALL_MAX);
-        let receives = match (self.is_partial && self.is_receiving, self.session.pinged()) {
-            (true, _) => self.heard.plus(STALL_MAX),
-            (false, Some(pinged)) => pinged.plus(STALL_MAX),
-            (false, None) => Nanos::NEVER,
-        };
+        let receives =
+            match (self.input.is_partial && self.input.is_receiving, self.session.pinged()) {
+                (true, _) => self.heard.plus(STALL_MAX),
+                (false, Some(pinged)) => pinged.plus(STALL_MAX),
+                (false, None) => Nanos::NEVER,
+            };
         sends.min(receives).min(self.session.data_deadline())
     }
 
@@ -201,10 +212,6 @@ impl Connection {
     fn asks_at(&self) -> Nanos {
         let is_quiet = self.phase == Phase::Open && self.session.pinged().is_none();
         if is_quiet { self.heard.plus(IDLE_MAX) } else { Nanos::NEVER }
-    }
-
-    fn tag(&self, key: u32) -> RequestTag {
-        RequestTag(u64::from(self.id) << 32 | u64::from(key))
     }
 }
 

@@ -18,14 +18,12 @@
 //!
 //! Follows RFC 7143 with error recovery level 0.
 
-use std::collections::VecDeque;
-
 use forebay_core::action::{Buffer, Span};
 use forebay_core::ids::Nanos;
 
 use crate::scsi::{Response, Status};
 
-use super::codec::{DIGEST, HEADER, NO_TAG, Numbers, Pdu, Request, padding};
+use super::codec::{DIGEST, HEADER, Numbers, Pdu, Request, padding};
 use super::device::{Device, Note};
 use super::digest;
 use super::login::Established;
@@ -35,12 +33,15 @@ use super::task::{Phase, Sequence, Task};
 use super::text;
 use super::text_exchange::Exchange;
 use management::Late;
+use queue::Waiting;
+use tasks::Tasks;
 
 mod answer;
 mod command;
 mod management;
 mod payload;
 mod queue;
+mod tasks;
 
 pub use answer::DataInPiece;
 pub use queue::Passed;
@@ -91,39 +92,44 @@ pub struct Start {
 #[derive(Debug)]
 pub struct Session {
     member: usize,
-    cid: u16,
-    targets: Vec<u8>,
-    log: Option<PduLog>,
-    rules: Rules,
-    exp_cmd_sn: u32,
-    stat_sn: u32,
-    tasks: Vec<Option<Task>>,
-    /// The initiators' names of the tasks, in the same places.
-    tags: Vec<u32>,
-    /// Tasks that count in the window, and those that do not.
-    numbered: u32,
-    immediate: u32,
+    terms: Terms,
+    counts: Counts,
+    tasks: Tasks,
+    waiting: Waiting,
     incoming: Option<payload::Incoming>,
-    /// Tasks to be carried out, oldest first.
-    ready: VecDeque<u32>,
-    /// Tasks that wait for memory, oldest first.
-    wanting: VecDeque<u32>,
-    /// Memory of tasks that are gone.
-    released: Vec<(usize, Buffer)>,
     /// A receive goes to memory of the task whose data are arriving.
     pub is_receiving_direct: bool,
     exchange: Exchange,
-    transfer_serial: u16,
-    /// When a ping was sent, if nothing was heard since.
-    pinged: Option<Nanos>,
+    times: Times,
     is_over: bool,
     /// The messages about events from outside.
     late: Vec<Late>,
-    /// Bytes of the disks' memory that tasks have.
-    bytes: u64,
+}
+
+/// What is so from the login on.
+#[derive(Debug)]
+struct Terms {
+    cid: u16,
+    targets: Vec<u8>,
+    rules: Rules,
+    log: Option<PduLog>,
+}
+
+/// The numbers of what comes, and goes.
+#[derive(Debug)]
+struct Counts {
+    exp_cmd_sn: u32,
+    stat_sn: u32,
+    transfer_serial: u16,
+}
+
+#[derive(Debug)]
+struct Times {
+    now: Nanos,
+    /// When a ping was sent, if nothing was heard since.
+    pinged: Option<Nanos>,
     /// No task must have its data before.
     data_deadline: Nanos,
-    now: Nanos,
 }
 
 impl Session {
@@ -132,55 +138,42 @@ impl Session {
         let Established { cid, rules, exp_cmd_sn, stat_sn, .. } = start.established;
         Session {
             member: start.member,
-            cid,
-            targets: start.targets,
-            log: start.log,
-            rules,
-            exp_cmd_sn,
-            stat_sn,
-            tasks: Vec::new(),
-            tags: Vec::new(),
-            numbered: 0,
-            immediate: 0,
+            counts: Counts { exp_cmd_sn, stat_sn, transfer_serial: 0 },
+            tasks: Tasks::default(),
+            waiting: Waiting::default(),
             incoming: None,
-            ready: VecDeque::new(),
-            wanting: VecDeque::new(),
-            released: Vec::new(),
             is_receiving_direct: false,
             exchange: Exchange::new(rules.segment_max),
-            transfer_serial: 0,
-            pinged: None,
+            terms: Terms { cid, targets: start.targets, rules, log: start.log },
+            times: Times { now: Nanos(0), pinged: None, data_deadline: Nanos::NEVER },
             is_over: false,
             late: Vec::new(),
-            bytes: 0,
-            data_deadline: Nanos::NEVER,
-            now: Nanos(0),
         }
     }
 
     /// What was agreed on.
     pub fn rules(&self) -> &Rules {
-        &self.rules
+        &self.terms.rules
     }
 
     /// Tasks that are not gone.
     pub fn in_flight(&self) -> usize {
-        (self.numbered + self.immediate) as usize
+        self.tasks.len()
     }
 
     /// True when every task that has an answer was answered.
     pub fn is_answered(&self) -> bool {
-        self.tasks.iter().flatten().all(|task| task.phase == Phase::Aborted)
+        self.tasks.iter().all(|(_, task)| task.phase == Phase::Aborted)
     }
 
     /// When a ping was sent, if nothing was heard since.
     pub fn pinged(&self) -> Option<Nanos> {
-        self.pinged
+        self.times.pinged
     }
 
     /// The initiator is there.
     pub fn hear(&mut self) {
-        self.pinged = None;
+        self.times.pinged = None;
     }
 
     /// True while the data of a PDU are arriving.
@@ -196,21 +189,22 @@ impl Session {
     /// When the first task must have all its data, [`Nanos::NEVER`] when none waits for any.
     /// It may be too early until [`Session::settle_deadline`].
     pub fn data_deadline(&self) -> Nanos {
-        self.data_deadline
+        self.times.data_deadline
     }
 
     /// Finds out when the first task must have all its data.
     pub fn settle_deadline(&mut self) {
-        let waiting = self.tasks.iter().flatten().filter(|task| task.phase == Phase::Collecting);
+        let tasks = self.tasks.iter().map(|(_, task)| task);
+        let waiting = tasks.filter(|task| task.phase == Phase::Collecting);
         let first = waiting.map(|task| task.deadline).min();
-        self.data_deadline = first.unwrap_or(Nanos::NEVER);
+        self.times.data_deadline = first.unwrap_or(Nanos::NEVER);
     }
 
     /// It was away for a while: what has to come in time has all of it from now on.
     pub fn come_back(&mut self, now: Nanos) {
-        self.now = now;
-        self.pinged = self.pinged.map(|_| now);
-        for task in self.tasks.iter_mut().flatten().filter(|task| task.deadline != Nanos::NEVER) {
+        self.times.now = now;
+        self.times.pinged = self.times.pinged.map(|_| now);
+        for task in self.tasks.iter_mut().filter(|task| task.deadline != Nanos::NEVER) {
             task.deadline = now.plus(DATA_TIME_MAX);
         }
         self.settle_deadline();
@@ -218,22 +212,22 @@ impl Session {
 
     /// The data of a task must have come in time from now.
     fn wait_for_data(&mut self, key: u32) {
-        let deadline = self.now.plus(DATA_TIME_MAX);
+        let deadline = self.times.now.plus(DATA_TIME_MAX);
         self.task_mut(key).deadline = deadline;
-        self.data_deadline = self.data_deadline.min(deadline);
+        self.times.data_deadline = self.times.data_deadline.min(deadline);
     }
 
     /// Takes what happened to the session from outside; to be called before anything else, each time.
     pub fn begin(&mut self, now: Nanos, device: &mut Device) {
-        self.now = now;
+        self.times.now = now;
         for note in device.notes(self.member) {
             match note {
                 Note::Aborted(unit, cause) => self.abort_by_another(device, unit, cause),
                 Note::Stored(unit, response) => {
                     let waits =
                         |task: &Task| task.phase == Phase::Storing && task.unit == Some(unit);
-                    let at = self.tasks.iter().position(|task| task.as_ref().is_some_and(waits));
-                    self.late.extend(at.map(|key| Late::Stored(key as u32, response)));
+                    let found = self.tasks.iter().find(|(_, task)| waits(task));
+                    self.late.extend(found.map(|(key, _)| Late::Stored(key, response)));
                 }
                 Note::Ended => {
                     self.is_over = true;
@@ -270,14 +264,15 @@ impl Session {
             return Err(Broken("a PDU is longer than was agreed on"));
         }
         let covered = HEADER + pdu.ahs_len;
-        let start = covered + if self.rules.header_digest { DIGEST } else { 0 };
+        let start = covered + if self.terms.rules.header_digest { DIGEST } else { 0 };
         if input.len() < start {
             return Ok((0, Step::NeedMore(start)));
         }
-        if self.rules.header_digest && !digest::is_right(&input[..covered], &input[covered..]) {
+        if self.terms.rules.header_digest && !digest::is_right(&input[..covered], &input[covered..])
+        {
             return Err(Broken("the digest of a header is wrong"));
         }
-        if let Some(log) = &self.log {
+        if let Some(log) = &self.terms.log {
             let is_whole = !matches!(pdu.request, Request::Command(_) | Request::DataOut { .. });
             // What is looked at as a whole comes here again until it is there.
             if !is_whole || input.len() >= self.whole_len(&pdu, start) {
@@ -301,7 +296,7 @@ impl Session {
 
     /// Bytes of a PDU whose data begin at `start`.
     fn whole_len(&self, pdu: &Pdu, start: usize) -> usize {
-        let has_digest = self.rules.data_digest && pdu.data_len > 0;
+        let has_digest = self.terms.rules.data_digest && pdu.data_len > 0;
         start + pdu.data_len + padding(pdu.data_len) + if has_digest { DIGEST } else { 0 }
     }
 
@@ -316,7 +311,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Result<(usize, Step), Broken> {
         let padded = start + pdu.data_len + padding(pdu.data_len);
-        let has_digest = self.rules.data_digest && pdu.data_len > 0;
+        let has_digest = self.terms.rules.data_digest && pdu.data_len > 0;
         let end = self.whole_len(pdu, start);
         if input.len() < end {
             return Ok((0, Step::NeedMore(end)));
@@ -361,26 +356,26 @@ impl Session {
         if pdu.is_immediate {
             return Ok(true);
         }
-        let ahead = pdu.cmd_sn.wrapping_sub(self.exp_cmd_sn);
-        let window = self.numbers().max_cmd_sn.wrapping_sub(self.exp_cmd_sn).wrapping_add(1);
+        let ahead = pdu.cmd_sn.wrapping_sub(self.counts.exp_cmd_sn);
+        let window = self.numbers().max_cmd_sn.wrapping_sub(self.counts.exp_cmd_sn).wrapping_add(1);
         if ahead >= window {
             return Ok(false);
         }
         if ahead != 0 {
             return Err(Broken("a command number was left out"));
         }
-        self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+        self.counts.exp_cmd_sn = self.counts.exp_cmd_sn.wrapping_add(1);
         Ok(true)
     }
 
     /// A task. Panics when it is gone.
     pub fn task(&self, key: u32) -> &Task {
-        self.tasks[key as usize].as_ref().expect("the task is not gone")
+        &self.tasks[key]
     }
 
     /// A task. Panics when it is gone.
     pub fn task_mut(&mut self, key: u32) -> &mut Task {
-        self.tasks[key as usize].as_mut().expect("the task is not gone")
+        &mut self.tasks[key]
     }
 
     /// The session's number at its device.
@@ -388,50 +383,15 @@ impl Session {
         self.member
     }
 
-    fn find(&self, tag: u32) -> Option<u32> {
-        if tag == NO_TAG {
-            return None;
-        }
-        self.tags.iter().position(|it| *it == tag).map(|at| at as u32)
-    }
-
-    fn insert(&mut self, task: Task) -> u32 {
-        if task.is_immediate {
-            self.immediate += 1;
-        } else {
-            self.numbered += 1;
-        }
-        let at = match self.tasks.iter().position(Option::is_none) {
-            Some(at) => at,
-            None => {
-                self.tasks.push(None);
-                self.tags.push(NO_TAG);
-                self.tasks.len() - 1
-            }
-        };
-        assert!(at < (WINDOW + IMMEDIATE_MAX) as usize, "the window bounds the tasks");
-        self.tags[at] = task.tag;
-        self.tasks[at] = Some(task);
-        at as u32
-    }
-
-    /// A task is gone. Its memory is not looked at.
-    fn remove(&mut self, key: u32) -> Task {
-        let task = self.tasks[key as usize].take().expect("the task is not gone");
-        self.tags[key as usize] = NO_TAG;
-        if task.is_immediate {
-            self.immediate -= 1;
-        } else {
-            self.numbered -= 1;
-        }
-        task
-    }
-
     fn numbers(&self) -> Numbers {
         Numbers {
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.exp_cmd_sn.wrapping_add(WINDOW - self.numbered).wrapping_sub(1),
+            stat_sn: self.counts.stat_sn,
+            exp_cmd_sn: self.counts.exp_cmd_sn,
+            max_cmd_sn: self
+                .counts
+                .exp_cmd_sn
+                .wrapping_add(WINDOW - self.tasks.numbered())
+                .wrapping_sub(1),
         }
     }
 }

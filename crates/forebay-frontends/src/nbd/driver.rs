@@ -29,8 +29,6 @@ mod leaving;
 
 pub use greeted::Greeted;
 
-use std::os::fd::OwnedFd;
-
 use forebay_core::action::{Buffer, ReplyData, Span};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, RequestTag};
@@ -41,6 +39,7 @@ use forebay_nbd::request::{Command, RequestHeader};
 
 use super::session::{Session, Step, Submission};
 use crate::client::{Answer, Client, Context, DiskId, Tokens};
+use crate::link::Link;
 use crate::outbox::Outbox;
 
 /// Bytes received at a time, payloads that go straight to their buffers not counted.
@@ -99,12 +98,8 @@ impl Incoming {
 /// One client of one disk in its transmission phase.
 #[derive(Debug)]
 pub struct Connection {
-    id: u32,
+    link: Link,
     disk: DiskId,
-    socket: SocketId,
-    /// The socket while it is away, or about to be: what is in flight has to end first.
-    taken: Option<OwnedFd>,
-    tokens: Tokens,
     phase: Phase,
     session: Session,
     outbox: Outbox,
@@ -133,11 +128,8 @@ impl Connection {
         let mut input = Vec::with_capacity(INPUT_BYTES.max(leftover.len() + 1));
         input.extend_from_slice(leftover);
         let mut connection = Connection {
-            id,
+            link: Link::new(id, tokens, socket),
             disk,
-            socket,
-            taken: None,
-            tokens,
             phase: Phase::Open,
             session,
             outbox: Outbox::new(socket, tokens.send),
@@ -155,12 +147,12 @@ impl Connection {
     #[cfg(test)]
     fn needs_flush(&self) -> bool {
         let is_to_close = self.phase == Phase::Draining && self.is_drained();
-        self.taken.is_none() && (self.outbox.needs_flush() || is_to_close)
+        !self.link.is_away() && (self.outbox.needs_flush() || is_to_close)
     }
 
     #[cfg(test)]
     fn has_left(&self) -> bool {
-        self.taken.is_some()
+        self.link.is_away()
     }
 
     /// Requests that were taken and not answered.
@@ -185,7 +177,7 @@ impl Connection {
         self.receive_deadline = Nanos::NEVER;
         debug_assert!(self.input.is_empty(), "the input was moved into the reactor");
         self.input = completion.buffer.unwrap_or_default();
-        if self.taken.is_some() {
+        if self.link.is_away() {
             // An end of the stream, or an error, is found again.
             return;
         }
@@ -292,14 +284,14 @@ impl Connection {
         }
         let Incoming { key, range, fua, buffer, .. } = *incoming;
         self.incoming = None;
-        let request = Request { tag: self.tag(key), range, op: Op::Write { buffer, fua } };
+        let request = Request { tag: self.link.tag(key), range, op: Op::Write { buffer, fua } };
         self.submit(cx, request, None);
         self.waiting.is_none()
     }
 
     fn submit_questions(&mut self, cx: &mut Context<'_>, submission: Submission) {
         let Submission { key, range, op, second } = submission;
-        self.submit(cx, Request { tag: self.tag(key), range, op }, second);
+        self.submit(cx, Request { tag: self.link.tag(key), range, op }, second);
     }
 
     /// Submits a request, and the second question of it when there is one.
@@ -330,22 +322,13 @@ impl Connection {
             self.incoming.as_ref().map(|incoming| cx.port(self.disk).region(incoming.rest()));
         let input = std::mem::take(&mut self.input);
         self.is_receiving = true;
-        cx.reactor.recv(self.socket, first, input, self.tokens.recv);
+        cx.reactor.recv(self.link.socket, first, input, self.link.tokens.recv);
     }
 
     /// True when a part of a request has arrived.
     fn is_mid_request(&self) -> bool {
         self.used < self.input.len() || self.incoming.is_some() || self.session.is_skipping()
     }
-
-    fn tag(&self, key: u32) -> RequestTag {
-        tag(self.id, key)
-    }
-}
-
-/// The tag of a request of a client.
-fn tag(id: u32, key: u32) -> RequestTag {
-    RequestTag(u64::from(id) << 32 | u64::from(key))
 }
 
 impl Client for Connection {
@@ -354,11 +337,11 @@ impl Client for Connection {
     }
 
     fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
-        if completion.token == self.tokens.recv {
+        if completion.token == self.link.tokens.recv {
             self.on_received(cx, completion);
         } else {
-            assert_eq!(completion.token, self.tokens.send, "a completion of someone else");
-            if self.taken.is_some() {
+            assert_eq!(completion.token, self.link.tokens.send, "a completion of someone else");
+            if self.link.is_away() {
                 return self.outbox.on_taken(completion.result, completion.buffer);
             }
             let sent = self.outbox.on_sent(completion.result, completion.buffer);
@@ -373,7 +356,7 @@ impl Client for Connection {
 
     fn on_reply(&mut self, cx: &mut Context<'_>, answer: Answer<'_>) {
         let Answer { disk, reply, slices, extents } = answer;
-        debug_assert_eq!((reply.tag.0 >> 32) as u32, self.id);
+        debug_assert_eq!((reply.tag.0 >> 32) as u32, self.link.id);
         if reply.status == IoStatus::ShuttingDown {
             // A client that comes back repeats what has no answer. An error would reach its guest.
             self.session.forget(reply.tag.0 as u32);
@@ -401,7 +384,7 @@ impl Client for Connection {
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) {
-        if self.phase == Phase::Closed || self.taken.is_some() {
+        if self.phase == Phase::Closed || self.link.is_away() {
             return;
         }
         let sent = self.outbox.flush(cx);
@@ -412,7 +395,7 @@ impl Client for Connection {
 
     fn wants_resume(&self) -> bool {
         match self.waiting {
-            _ if self.taken.is_some() => false,
+            _ if self.link.is_away() => false,
             None => false,
             Some(Waiting::Room { in_flight }) => {
                 self.outbox.is_empty() && self.session.in_flight() < in_flight
@@ -448,7 +431,7 @@ impl Client for Connection {
     }
 
     fn next_deadline(&self) -> Nanos {
-        if self.phase == Phase::Closed || self.taken.is_some() {
+        if self.phase == Phase::Closed || self.link.is_away() {
             return Nanos::NEVER;
         }
         let send = self.outbox.sending_since().plus(STALL_MAX);

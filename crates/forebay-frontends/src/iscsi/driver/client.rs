@@ -10,16 +10,19 @@ use crate::client::{Answer, Client, Context, DiskId, Tokens};
 
 impl Client for Connection {
     fn disks(&self) -> &[DiskId] {
-        &self.disks
+        &self.disks.list
     }
 
     fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
         self.with(cx, |connection, cx, device| {
-            if completion.token == connection.tokens.recv {
+            if completion.token == connection.link.tokens.recv {
                 return connection.on_received(cx, device, completion);
             }
-            assert_eq!(completion.token, connection.tokens.send, "a completion of someone else");
-            if connection.taken.is_some() {
+            assert_eq!(
+                completion.token, connection.link.tokens.send,
+                "a completion of someone else"
+            );
+            if connection.link.is_away() {
                 return connection.outbox.on_taken(completion.result, completion.buffer);
             }
             let sent = connection.outbox.on_sent(completion.result, completion.buffer);
@@ -49,7 +52,7 @@ impl Client for Connection {
     }
 
     fn wants_resume(&self) -> bool {
-        if self.phase == Phase::Closed || self.taken.is_some() || self.outbox.is_sending() {
+        if self.phase == Phase::Closed || self.link.is_away() || self.outbox.is_sending() {
             return false;
         }
         self.is_blocked || self.session.has_waiting()
@@ -83,25 +86,22 @@ impl Client for Connection {
 
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
         self.with(cx, |connection, cx, device| {
-            if connection.phase != Phase::Closed && connection.taken.is_none() {
-                // Without a descriptor for it, it tries again.
-                connection.taken = cx.reactor.take_socket(connection.socket).ok();
-                if connection.taken.is_some() {
-                    device.move_socket(connection.session.member(), None);
-                }
+            // Without a descriptor for its socket it tries again.
+            let is_here = connection.phase != Phase::Closed && !connection.link.is_away();
+            if is_here && connection.link.leave(cx) {
+                device.move_socket(connection.session.member(), None);
             }
         });
-        self.taken.is_some() && !self.is_receiving && !self.outbox.is_sending()
+        self.link.is_away() && !self.input.is_receiving && !self.outbox.is_sending()
     }
 
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> io::Result<()> {
-        let taken = self.taken.take().expect("it has left");
-        self.socket = cx.reactor.add_socket(taken).inspect_err(|_| self.end_away())?;
-        (self.id, self.tokens, self.heard) = (id, tokens, cx.now);
+        self.link.enter(cx, id, tokens).inspect_err(|_| self.end_away())?;
+        self.heard = cx.now;
         self.session.come_back(cx.now);
-        self.outbox.enter(self.socket, tokens.send);
-        if !lock(&self.device).move_socket(self.session.member(), Some(self.socket)) {
-            cx.reactor.remove_socket(self.socket);
+        self.outbox.enter(self.link.socket, tokens.send);
+        if !lock(&self.device).move_socket(self.session.member(), Some(self.link.socket)) {
+            cx.reactor.remove_socket(self.link.socket);
         }
         self.with(cx, |connection, cx, device| connection.take_pdus(cx, device));
         Ok(())
@@ -120,7 +120,7 @@ impl Client for Connection {
     }
 
     fn next_deadline(&self) -> Nanos {
-        if self.phase == Phase::Closed || self.taken.is_some() {
+        if self.phase == Phase::Closed || self.link.is_away() {
             return Nanos::NEVER;
         }
         self.stalls_at().min(self.outbox.hold_deadline()).min(self.asks_at())
@@ -145,7 +145,7 @@ impl Client for Connection {
 
     fn is_done(&self) -> bool {
         self.phase == Phase::Closed
-            && !self.is_receiving
+            && !self.input.is_receiving
             && !self.outbox.is_sending()
             && self.session.in_flight() == 0
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::super::login::Established;
 use super::super::pdu_log::{Lines, PduLog};
 use super::super::session::{Session, Start};
-use super::{Connection, Phase, SharedDevice, close_ended, lock};
+use super::{Connection, Disks, Input, Phase, SharedDevice, close_ended, lock};
 use crate::client::{self, Client, Context, DiskId, Tokens};
+use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::scsi::Initiator;
 
@@ -62,24 +63,15 @@ impl client::Newcomer for Newcomer {
         };
         let session = Session::new(Start { established, member, targets: self.targets, log });
         let mut connection = Connection {
-            id,
-            socket,
-            taken: None,
-            tokens,
+            link: Link::new(id, tokens, socket),
             phase: Phase::Open,
             device: self.device,
-            disks: self.disks,
-            disks_seen: None,
+            disks: Disks { list: self.disks, seen: None },
             session,
             outbox: Outbox::new(socket, tokens.send),
-            input,
-            used: 0,
-            needed: 0,
+            input: Input::new(input),
             direct: None,
-            is_receiving: false,
-            is_partial: false,
             is_blocked: false,
-            small_receives: 0,
             heard: cx.now,
             scratch: Vec::new(),
         };

@@ -15,20 +15,20 @@ impl Connection {
         device: &mut Device,
         completion: Completion,
     ) {
-        self.is_receiving = false;
-        self.input = completion.buffer.unwrap_or_default();
+        self.input.is_receiving = false;
+        self.input.bytes = completion.buffer.unwrap_or_default();
         let direct = self.direct.take();
         let received = completion.result.as_ref().map_or(0, |count| *count);
         if let Some((disk, span)) = direct {
             // Nothing was in the input: what is there now came after the data.
-            let count = (received - self.input.len()) as u32;
+            let count = (received - self.input.bytes.len()) as u32;
             if count > 0 && self.session.is_mid_pdu() {
                 let sum = self.sum(cx, disk, span.part(0, count.into()));
                 self.session.arrived(count, sum);
             }
             self.session.receive_ended(device);
         }
-        if self.taken.is_some() {
+        if self.link.is_away() {
             // An end of the stream, or an error, is found again.
             if received > 0 {
                 self.session.hear();
@@ -40,7 +40,7 @@ impl Connection {
         }
         match completion.result {
             Err(_) => self.disconnect(cx, device),
-            Ok(0) if self.session.is_mid_pdu() || self.used < self.input.len() => {
+            Ok(0) if self.session.is_mid_pdu() || self.input.used < self.input.bytes.len() => {
                 self.disconnect(cx, device);
             }
             Ok(0) => self.drain(cx, device),
@@ -56,23 +56,23 @@ impl Connection {
     /// Takes PDUs from the input until it is used up or something has to be waited for, then
     /// receives more unless the initiator does not read.
     pub(super) fn take_pdus(&mut self, cx: &mut Context<'_>, device: &mut Device) {
-        self.needed = 0;
-        if !self.is_receiving {
+        self.input.needed = 0;
+        if !self.input.is_receiving {
             self.direct = None;
         }
-        while self.phase == Phase::Open && !self.is_receiving {
+        while self.phase == Phase::Open && !self.input.is_receiving {
             if self.outbox.is_sending() {
                 self.is_blocked = true;
                 break;
             }
-            let (session, input) = (&mut self.session, &self.input[self.used..]);
+            let (session, input) = (&mut self.session, &self.input.bytes[self.input.used..]);
             let step = self.outbox.append(|out| session.next(device, input, out));
             let Ok((consumed, step)) = step else { return self.disconnect(cx, device) };
-            self.used += consumed;
+            self.input.used += consumed;
             match step {
                 Step::Done => {}
                 Step::NeedMore(bytes) => {
-                    self.needed = bytes;
+                    self.input.needed = bytes;
                     break;
                 }
                 Step::Memory(key) => {
@@ -106,14 +106,14 @@ impl Connection {
     ) -> bool {
         let unit = self.session.task(key).unit.expect("a task with memory has a unit");
         let disk = device.units[unit].disk;
-        let here = &self.input[self.used..];
+        let here = &self.input.bytes[self.input.used..];
         let count = here.len().min(span.len as usize);
         if count == 0 {
             self.direct = Some((disk, span));
             return false;
         }
         cx.port(disk).memory.write_at(span.offset, &here[..count]);
-        self.used += count;
+        self.input.used += count;
         let sum = self.sum(cx, disk, span.part(0, count as u64));
         self.session.arrived(count as u32, sum);
         true
@@ -127,32 +127,32 @@ impl Connection {
 
     /// Receives more, unless nothing may be taken.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>) {
-        if self.phase != Phase::Open || self.is_receiving || self.is_blocked {
+        if self.phase != Phase::Open || self.input.is_receiving || self.is_blocked {
             return;
         }
-        self.input.drain(..self.used);
-        self.used = 0;
-        let room = self.needed.max(INPUT_MIN).max(self.input.len() + 1);
-        self.input.reserve_exact(room.saturating_sub(self.input.len()));
-        self.is_partial = self.session.is_mid_pdu() || !self.input.is_empty();
+        self.input.bytes.drain(..self.input.used);
+        self.input.used = 0;
+        let room = self.input.needed.max(INPUT_MIN).max(self.input.bytes.len() + 1);
+        self.input.bytes.reserve_exact(room.saturating_sub(self.input.bytes.len()));
+        self.input.is_partial = self.session.is_mid_pdu() || !self.input.bytes.is_empty();
         let first = self.direct.map(|(disk, span)| cx.port(disk).region(span));
         self.session.is_receiving_direct = first.is_some();
-        self.is_receiving = true;
-        let input = std::mem::take(&mut self.input);
-        cx.reactor.recv(self.socket, first, input, self.tokens.recv);
+        self.input.is_receiving = true;
+        let input = std::mem::take(&mut self.input.bytes);
+        cx.reactor.recv(self.link.socket, first, input, self.link.tokens.recv);
     }
 
     /// Makes the input as large as what comes.
     pub(super) fn resize_input(&mut self, received: usize) {
-        let capacity = self.input.capacity();
-        if self.input.len() == capacity && capacity < INPUT_MAX {
-            self.input.reserve_exact(capacity.min(INPUT_MAX - capacity));
+        let capacity = self.input.bytes.capacity();
+        if self.input.bytes.len() == capacity && capacity < INPUT_MAX {
+            self.input.bytes.reserve_exact(capacity.min(INPUT_MAX - capacity));
         }
-        let is_small = received < capacity / 8 && self.input.len() < INPUT_MIN;
-        self.small_receives = if is_small { self.small_receives + 1 } else { 0 };
-        if self.small_receives > SMALL_RECEIVES && capacity > INPUT_MIN {
-            self.small_receives = 0;
-            self.input.shrink_to(INPUT_MIN);
+        let is_small = received < capacity / 8 && self.input.bytes.len() < INPUT_MIN;
+        self.input.small_receives = if is_small { self.input.small_receives + 1 } else { 0 };
+        if self.input.small_receives > SMALL_RECEIVES && capacity > INPUT_MIN {
+            self.input.small_receives = 0;
+            self.input.bytes.shrink_to(INPUT_MIN);
         }
     }
 }

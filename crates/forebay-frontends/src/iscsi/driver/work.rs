@@ -157,7 +157,7 @@ impl Connection {
             return Asked::Nothing;
         }
         let charge = if matches!(op, Op::Read { .. }) { range.len() } else { 0 };
-        let request = Request { tag: self.tag(key), range, op };
+        let request = Request { tag: self.link.tag(key), range, op };
         match cx.submit_unchecked(disk, request) {
             Ok(()) => {
                 self.session.charge(key, charge);
@@ -183,7 +183,7 @@ impl Connection {
         op: impl FnOnce(forebay_core::action::Buffer) -> Op,
     ) -> Asked {
         let Sink::Memory(memory) = self.session.task(key).sink else { return Asked::Nothing };
-        let request = Request { tag: self.tag(key), range, op: op(memory.buffer) };
+        let request = Request { tag: self.link.tag(key), range, op: op(memory.buffer) };
         if cx.submit_unchecked(disk, request).is_err() {
             return Asked::Busy;
         }
@@ -209,7 +209,7 @@ impl Connection {
         for at in (0..u64::from(span.len)).step_by(block.len()) {
             memory.write_at(span.offset + at, block);
         }
-        let request = Request { tag: self.tag(key), range, op: Op::Write { buffer, fua } };
+        let request = Request { tag: self.link.tag(key), range, op: Op::Write { buffer, fua } };
         if cx.submit_unchecked(disk, request).is_err() {
             cx.release(disk, buffer);
             return Asked::Busy;
@@ -303,7 +303,7 @@ impl Connection {
         let data = &data[task.progress as usize..][..found.len()];
         found.iter_mut().zip(data).for_each(|(byte, more)| *byte |= more);
         arena.write_at(memory.second.offset, found);
-        let request = Request { tag: self.tag(key), range, op: op(memory.buffer) };
+        let request = Request { tag: self.link.tag(key), range, op: op(memory.buffer) };
         if cx.submit_unchecked(disk, request).is_err() {
             cx.release(disk, memory.buffer);
             return Asked::Busy;

@@ -86,9 +86,10 @@ impl Session {
         if left == 0 {
             return None;
         }
-        let burst = self.rules.max_burst;
+        let burst = self.terms.rules.max_burst;
         let in_burst = burst - piece.sent % burst;
-        let segment = (self.rules.segment_max as u32 & !(super::super::BLOCK - 1)).min(in_burst);
+        let segment =
+            (self.terms.rules.segment_max as u32 & !(super::super::BLOCK - 1)).min(in_burst);
         let len = left.min(segment);
         let is_last = len == left;
         let answer = Answer::DataIn {
@@ -98,7 +99,7 @@ impl Session {
             offset: piece.sent,
         };
         self.put_header(&answer, piece.tag, len as usize, out);
-        self.stat_sn = self.stat_sn.wrapping_add(u32::from(is_last));
+        self.counts.stat_sn = self.counts.stat_sn.wrapping_add(u32::from(is_last));
         piece.sent += len;
         piece.data_sn += 1;
         Some(len)
@@ -150,26 +151,26 @@ impl Session {
 
     /// The same, while data that come for it are still counted.
     pub(super) fn free(&mut self, device: &mut Device, key: u32) {
-        let was_wanting = self.wanting.contains(&key);
+        let was_wanting = self.waiting.wanting.contains(&key);
         if was_wanting {
-            self.wanting.retain(|it| *it != key);
+            self.waiting.wanting.retain(|it| *it != key);
             device.unhold(self.held_bytes(key));
         }
-        self.ready.retain(|it| *it != key);
+        self.waiting.ready.retain(|it| *it != key);
         let task = self.task_mut(key);
         let unit = task.unit;
         let bytes = std::mem::take(&mut task.bytes);
         if let Sink::Memory(memory) = std::mem::replace(&mut task.sink, Sink::Nowhere) {
             let unit = unit.expect("memory is of a disk");
-            self.released.push((unit, memory.buffer));
+            self.waiting.released.push((unit, memory.buffer));
         }
-        self.bytes -= bytes;
+        self.waiting.bytes -= bytes;
     }
 
     /// A task is gone.
     pub fn retire(&mut self, device: &mut Device, key: u32) -> Task {
         self.let_go(device, key);
-        let task = self.remove(key);
+        let task = self.tasks.remove(key);
         device.leave_order(task.unit, task.stage);
         task
     }
@@ -184,7 +185,7 @@ impl Session {
 
     pub(super) fn on_nop(&mut self, pdu: &Pdu, data: &[u8], out: &mut Vec<u8>) {
         if pdu.tag != NO_TAG {
-            let data = &data[..data.len().min(self.rules.segment_max)];
+            let data = &data[..data.len().min(self.terms.rules.segment_max)];
             let answer = Answer::NopIn { transfer_tag: NO_TAG, lun: [0; 8] };
             self.put(&answer, pdu.tag, data, out);
         }
@@ -192,15 +193,17 @@ impl Session {
 
     /// Asks whether the initiator is there.
     pub fn ping(&mut self, out: &mut Vec<u8>) {
-        self.pinged = Some(self.now);
+        self.times.pinged = Some(self.times.now);
         let answer = Answer::NopIn { transfer_tag: 0, lun: [0; 8] };
         self.put(&answer, NO_TAG, &[], out);
     }
 
     /// Tells the initiator that the connection is about to be closed.
     pub fn say_goodbye(&mut self, out: &mut Vec<u8>) {
-        let answer =
-            Answer::Async { event: DROPS_CONNECTION, parameters: [self.cid, TIME_TO_WAIT, 0] };
+        let answer = Answer::Async {
+            event: DROPS_CONNECTION,
+            parameters: [self.terms.cid, TIME_TO_WAIT, 0],
+        };
         self.put(&answer, NO_TAG, &[], out);
     }
 
@@ -212,7 +215,7 @@ impl Session {
         transfer_tag: u32,
         out: &mut Vec<u8>,
     ) -> Result<(), Broken> {
-        let targets = &self.targets;
+        let targets = &self.terms.targets;
         let answered = self.exchange.take(data, goes_on, transfer_tag, |name, value, out| {
             // "All" is for discovery, but initiators ask for it here too; others may only be asked for by name.
             let is_own = targets.get(b"TargetName=".len()..).is_some_and(|list| {
@@ -250,17 +253,17 @@ impl Session {
             | Answer::Async { .. }
             | Answer::Reject { .. } => true,
         };
-        self.stat_sn = self.stat_sn.wrapping_add(u32::from(is_numbered));
+        self.counts.stat_sn = self.counts.stat_sn.wrapping_add(u32::from(is_numbered));
     }
 
     fn put_header(&mut self, answer: &Answer, tag: u32, data_len: usize, out: &mut Vec<u8>) {
         let start = out.len();
         let numbers: Numbers = self.numbers();
         answer.encode(tag, numbers, data_len, out);
-        if let (Some(log), Some(header)) = (&self.log, out[start..].first_chunk()) {
+        if let (Some(log), Some(header)) = (&self.terms.log, out[start..].first_chunk()) {
             log.sent(header);
         }
-        if self.rules.header_digest {
+        if self.terms.rules.header_digest {
             let sum = digest::sum(&out[start..]);
             out.extend_from_slice(&sum.to_le_bytes());
         }
@@ -270,7 +273,7 @@ impl Session {
         let start = out.len();
         out.extend_from_slice(data);
         out.resize(out.len() + padding(data.len()), 0);
-        if self.rules.data_digest && !data.is_empty() {
+        if self.terms.rules.data_digest && !data.is_empty() {
             let sum = digest::sum(&out[start..]);
             out.extend_from_slice(&sum.to_le_bytes());
         }

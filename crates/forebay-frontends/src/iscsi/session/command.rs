@@ -11,7 +11,7 @@ use forebay_core::ids::Nanos;
 
 use super::super::codec::{Answer, Command, NO_TAG, Pdu};
 use super::super::task::{DataOut, Phase, Sequence, Sink, Task, Verdict};
-use super::{Broken, Device, IMMEDIATE_MAX, Session, Step, answer};
+use super::{Broken, Device, Session, Step, answer};
 use crate::scsi::{Cdb, Code, Key, Medium, Outcome, Response, Sense};
 
 impl Session {
@@ -28,11 +28,11 @@ impl Session {
         if !is_next {
             return Ok(Step::Done);
         }
-        if pdu.tag == NO_TAG || self.find(pdu.tag).is_some() {
+        if pdu.tag == NO_TAG || self.tasks.find(pdu.tag).is_some() {
             self.reject(answer::TASK_IN_PROGRESS, &pdu.encode(), out);
             return Ok(Step::Done);
         }
-        if pdu.is_immediate && self.immediate == IMMEDIATE_MAX {
+        if pdu.is_immediate && self.tasks.is_full_of_immediate() {
             self.reject(answer::TOO_MANY_IMMEDIATE, &pdu.encode(), out);
             return Ok(Step::Done);
         }
@@ -57,15 +57,15 @@ impl Session {
             deadline: Nanos::NEVER,
             stage: unit.and_then(|unit| device.enter(unit, command.attribute)),
         };
-        let key = self.insert(task);
+        let key = self.tasks.insert(task);
         if is_open {
             self.wait_for_data(key);
         }
         self.expect(Some(key), pdu.data_len);
-        let unasked = pdu.data_len > self.rules.immediate_max()
+        let unasked = pdu.data_len > self.terms.rules.immediate_max()
             || pdu.data_len as u64 > u64::from(command.expected_len)
             || (pdu.data_len > 0 && !command.writes)
-            || (is_open && self.rules.initial_r2t);
+            || (is_open && self.terms.rules.initial_r2t);
         if unasked {
             let sense = Sense::new(Key::AbortedCommand, Code(0x0c, 0x0c));
             self.answer(device, key, Response::check(sense), out);
@@ -171,11 +171,11 @@ impl Session {
         sequence: &Sequence,
         out: &mut Vec<u8>,
     ) -> Result<(), Broken> {
-        let key = self.find(pdu.tag);
+        let key = self.tasks.find(pdu.tag);
         self.expect(None, pdu.data_len);
         // Data of a task that is gone, aborted for instance, are skipped.
         let Some(key) = key else { return Ok(()) };
-        let first_burst = self.rules.first_burst;
+        let first_burst = self.terms.rules.first_burst;
         let task = self.task_mut(key);
         let limit = first_burst.min(task.expected_len);
         let verdict = task.data.admit(sequence, limit);
@@ -205,7 +205,7 @@ impl Session {
             }
             return;
         }
-        if self.wanting.contains(&key) || self.task(key).phase != Phase::Collecting {
+        if self.waiting.wanting.contains(&key) || self.task(key).phase != Phase::Collecting {
             return;
         }
         self.ask_for_data(key, out);
@@ -217,8 +217,8 @@ impl Session {
         if task.medium.is_some() {
             task.phase = Phase::Queued;
             match task.stage {
-                Some(_) => self.ready.push_back(key),
-                None => self.ready.push_front(key),
+                Some(_) => self.waiting.ready.push_back(key),
+                None => self.waiting.ready.push_front(key),
             }
             return;
         }
@@ -231,9 +231,9 @@ impl Session {
     }
 
     pub(super) fn ask_for_data(&mut self, key: u32, out: &mut Vec<u8>) {
-        let (burst, outstanding) = (self.rules.max_burst, self.rules.outstanding_r2t);
+        let (burst, outstanding) = (self.terms.rules.max_burst, self.terms.rules.outstanding_r2t);
         loop {
-            let serial = self.transfer_serial;
+            let serial = self.counts.transfer_serial;
             let task = self.task_mut(key);
             let name = |_| u32::from(serial) << 16 | key;
             let Some(ready) = task.data.ask(burst, outstanding, name) else { return };
@@ -245,7 +245,7 @@ impl Session {
                 len: ready.len,
             };
             let tag = task.tag;
-            self.transfer_serial = self.transfer_serial.wrapping_add(1) & 0x7fff;
+            self.counts.transfer_serial = self.counts.transfer_serial.wrapping_add(1) & 0x7fff;
             self.put(&answer, tag, &[], out);
         }
     }

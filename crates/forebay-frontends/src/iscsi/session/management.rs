@@ -6,7 +6,7 @@
 use super::super::codec::{Answer, Pdu, Residual};
 use super::super::device::Cause;
 use super::super::task::{Phase, Task};
-use super::{Device, NO_TAG, Response, Session, Status};
+use super::{Device, Response, Session, Status};
 
 /// Responses (RFC 7143, 11.6.1).
 const COMPLETE: u8 = 0;
@@ -75,7 +75,7 @@ impl Session {
     }
 
     fn abort_task(&mut self, device: &mut Device, unit: usize, referenced: u32) -> u8 {
-        match self.find(referenced) {
+        match self.tasks.find(referenced) {
             Some(key) if self.task(key).unit == Some(unit) => {
                 self.abort(device, key);
                 COMPLETE
@@ -91,20 +91,20 @@ impl Session {
 
     /// Aborts the tasks that `is_hit` names.
     pub(super) fn abort_where(&mut self, device: &mut Device, is_hit: impl Fn(&Task) -> bool) {
-        for key in 0..self.tasks.len() as u32 {
-            let task = self.tasks[key as usize].as_ref();
-            if task.is_some_and(|task| task.phase != Phase::Aborted && is_hit(task)) {
-                self.abort(device, key);
-            }
+        for key in self.find_where(|task| task.phase != Phase::Aborted && is_hit(task)) {
+            self.abort(device, key);
         }
+    }
+
+    /// The keys of the tasks that `is_hit` names.
+    fn find_where(&self, is_hit: impl Fn(&Task) -> bool) -> Vec<u32> {
+        self.tasks.iter().filter(|(_, task)| is_hit(task)).map(|(key, _)| key).collect()
     }
 
     /// The tasks of a unit were aborted by another session.
     pub(super) fn abort_by_another(&mut self, device: &mut Device, unit: usize, cause: Cause) {
         let is_hit = |task: &Task| task.unit == Some(unit) && task.phase != Phase::Aborted;
-        let tasks = (0..).zip(&self.tasks);
-        let hit = tasks.filter(|(_, task)| task.as_ref().is_some_and(is_hit)).map(|(key, _)| key);
-        let hit: Vec<u32> = hit.collect();
+        let hit = self.find_where(is_hit);
         if hit.is_empty() {
             return;
         }
@@ -138,7 +138,7 @@ impl Session {
             match late {
                 Late::Stored(key, response) => {
                     // It may have been aborted at the same time.
-                    let task = self.tasks[key as usize].as_ref();
+                    let task = self.tasks.get(key);
                     if task.is_some_and(|task| task.phase == Phase::Storing) {
                         self.answer(device, key, response, out);
                     }
@@ -155,10 +155,8 @@ impl Session {
     /// A task has no answer any more.
     fn abort(&mut self, device: &mut Device, key: u32) {
         let phase = self.task(key).phase;
-        self.tags[key as usize] = NO_TAG;
-        let task = self.task_mut(key);
-        task.tag = NO_TAG;
-        task.phase = Phase::Aborted;
+        self.tasks.forget_tag(key);
+        self.task_mut(key).phase = Phase::Aborted;
         if phase != Phase::Running && !self.is_written_to(key) {
             self.retire(device, key);
         }
@@ -172,8 +170,9 @@ impl Session {
     /// The receive that went to memory has ended; a task that was aborted meanwhile is gone now.
     pub fn receive_ended(&mut self, device: &mut Device) {
         self.is_receiving_direct = false;
-        let hit = (0..self.tasks.len() as u32)
-            .find(|key| self.is_arriving(*key) && self.task(*key).phase == Phase::Aborted);
+        let is_hit =
+            |(key, task): &(u32, &Task)| self.is_arriving(*key) && task.phase == Phase::Aborted;
+        let hit = self.tasks.iter().find(is_hit).map(|(key, _)| key);
         if let Some(key) = hit {
             self.retire(device, key);
         }
@@ -200,7 +199,7 @@ impl Session {
     ) -> bool {
         let response = match reason {
             0 => CLOSED,
-            1 if cid == self.cid => CLOSED,
+            1 if cid == self.terms.cid => CLOSED,
             1 => NO_SUCH_CONNECTION,
             _ => NO_RECOVERY,
         };

@@ -42,7 +42,7 @@ impl Session {
 
     /// True when [`Session::arrived`] wants the sum of the data.
     pub fn wants_sum(&self) -> bool {
-        self.rules.data_digest
+        self.terms.rules.data_digest
     }
 
     /// `len` bytes of data are where [`Step::Payload`] said; `sum` is theirs, when it is wanted.
@@ -65,11 +65,11 @@ impl Session {
         if incoming.left > 0 {
             return Ok(self.take_data(incoming, input));
         }
-        let tail = incoming.padding + if self.rules.data_digest { DIGEST } else { 0 };
+        let tail = incoming.padding + if self.terms.rules.data_digest { DIGEST } else { 0 };
         if input.len() < tail {
             return Ok((0, Step::NeedMore(tail)));
         }
-        if self.rules.data_digest {
+        if self.terms.rules.data_digest {
             let (padding, rest) = input.split_at(incoming.padding);
             let mut whole = incoming;
             whole.add(Some(digest::sum(padding)), padding.len() as u32);

@@ -1,11 +1,26 @@
 //! Tasks that wait: for memory, or to be carried out, oldest first; and what the tasks of a session have of the disks'
 //! memory.
 
+use std::collections::VecDeque;
+
 use forebay_core::action::Buffer;
 use forebay_core::ids::Nanos;
 
 use super::super::task::{Memory, Phase, Sink, Task};
 use super::{BYTES_MAX, Device, Response, Session, Status};
+
+/// The tasks that wait, and the disks' memory that a session has.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// To be carried out, oldest first.
+    pub(super) ready: VecDeque<u32>,
+    /// For memory, oldest first.
+    pub(super) wanting: VecDeque<u32>,
+    /// Memory of tasks that are gone.
+    pub(super) released: Vec<(usize, Buffer)>,
+    /// Bytes of memory that tasks have.
+    pub(super) bytes: u64,
+}
 
 /// The tasks that are passed, because one of them has to wait, so that others do not wait behind it.
 #[derive(Debug, Default)]
@@ -55,7 +70,7 @@ impl Session {
             }
             Sink::Nowhere | Sink::Memory(_) => Vec::new(),
         };
-        self.wanting.retain(|it| *it != key);
+        self.waiting.wanting.retain(|it| *it != key);
         self.go_on(device, key, out);
         held
     }
@@ -67,7 +82,7 @@ impl Session {
             let task = self.task_mut(key);
             task.sink = Sink::Bytes(Vec::new());
             task.deadline = Nanos::NEVER;
-            self.wanting.push_back(key);
+            self.waiting.wanting.push_back(key);
         } else {
             self.answer(device, key, Response::of(Status::Busy), out);
         }
@@ -75,17 +90,17 @@ impl Session {
 
     /// Bytes that are set aside for a task without memory.
     pub(super) fn held_bytes(&self, key: u32) -> usize {
-        self.task(key).data.wanted.min(self.rules.first_burst) as usize
+        self.task(key).data.wanted.min(self.terms.rules.first_burst) as usize
     }
 
     /// True when a task waits for memory, or to be carried out.
     pub fn has_waiting(&self) -> bool {
-        !self.wanting.is_empty() || !self.ready.is_empty()
+        !self.waiting.wanting.is_empty() || !self.waiting.ready.is_empty()
     }
 
     /// The task that has waited longest for memory, of those that may begin, but for those that are passed.
     pub fn wanting(&self, device: &Device, passed: &Passed) -> Option<u32> {
-        self.wanting.iter().copied().find(|key| self.goes_on(device, *key, passed))
+        self.waiting.wanting.iter().copied().find(|key| self.goes_on(device, *key, passed))
     }
 
     /// Whether a task may begin, and is not passed.
@@ -96,13 +111,13 @@ impl Session {
 
     /// The next task to carry out, of those that may begin, but for those that are passed: it is at the front.
     pub fn ready(&mut self, device: &Device, passed: &Passed) -> Option<u32> {
-        let at = self.ready.iter().position(|key| self.goes_on(device, *key, passed))?;
+        let at = self.waiting.ready.iter().position(|key| self.goes_on(device, *key, passed))?;
         if at > 0
-            && let Some(key) = self.ready.remove(at)
+            && let Some(key) = self.waiting.ready.remove(at)
         {
-            self.ready.push_front(key);
+            self.waiting.ready.push_front(key);
         }
-        self.ready.front().copied()
+        self.waiting.ready.front().copied()
     }
 
     /// Whether all tasks that are to be done before have ended.
@@ -113,35 +128,35 @@ impl Session {
 
     /// The task at the front, as [`Session::ready`] said, is being carried out.
     pub fn start(&mut self) {
-        let key = self.ready.pop_front().expect("one is ready");
+        let key = self.waiting.ready.pop_front().expect("one is ready");
         self.task_mut(key).phase = Phase::Running;
     }
 
     /// Whether a task may have so many more bytes of memory now. One task alone always may.
     pub fn has_room(&self, bytes: u64) -> bool {
-        self.bytes == 0 || self.bytes + bytes <= BYTES_MAX
+        self.waiting.bytes == 0 || self.waiting.bytes + bytes <= BYTES_MAX
     }
 
     /// A task has memory, or is about to be answered with it.
     pub fn charge(&mut self, key: u32, bytes: u64) {
         self.task_mut(key).bytes += bytes;
-        self.bytes += bytes;
+        self.waiting.bytes += bytes;
     }
 
     /// A task's resources for one of its requests are free.
     pub fn discharge(&mut self, key: u32) {
         let bytes = std::mem::take(&mut self.task_mut(key).bytes);
-        self.bytes -= bytes;
+        self.waiting.bytes -= bytes;
     }
 
     /// A task at work waits for the engine to take its next request.
     pub fn requeue(&mut self, key: u32) {
         self.task_mut(key).phase = Phase::Queued;
-        self.ready.push_front(key);
+        self.waiting.ready.push_front(key);
     }
 
     /// Memory that tasks no longer use, with the unit whose disk it belongs to.
     pub fn take_released(&mut self) -> Option<(usize, Buffer)> {
-        self.released.pop()
+        self.waiting.released.pop()
     }
 }

@@ -2,7 +2,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::status::IoStatus;
 use forebay_io::reactor::SocketId;
 
-use super::super::codec::Command;
+use super::super::codec::{Command, NO_TAG};
 use super::super::device::Unit;
 use super::super::task::Memory;
 use super::*;
@@ -83,7 +83,7 @@ impl World {
     fn send(&mut self, session: usize, mut pdu: Pdu, data: &[u8]) -> Vec<Answered> {
         pdu.data_len = data.len();
         if !pdu.is_immediate && !matches!(pdu.request, Request::DataOut { .. }) {
-            pdu.cmd_sn = self.sessions[session].exp_cmd_sn;
+            pdu.cmd_sn = self.sessions[session].counts.exp_cmd_sn;
         }
         let mut bytes = pdu.encode().to_vec();
         bytes.extend_from_slice(data);

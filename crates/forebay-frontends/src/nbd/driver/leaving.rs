@@ -2,7 +2,7 @@
 
 use forebay_core::request::Op;
 
-use super::{Connection, Phase, Waiting, tag};
+use super::{Connection, Phase, Waiting};
 use crate::client::{Context, Tokens};
 
 impl Connection {
@@ -24,10 +24,7 @@ impl Connection {
             return;
         }
         self.phase = Phase::Closed;
-        // One that is away has no socket here.
-        if self.taken.take().is_none() {
-            cx.reactor.remove_socket(self.socket);
-        }
+        self.link.close(cx);
         self.outbox.discard(cx);
         self.drop_unsubmitted(cx);
     }
@@ -60,12 +57,12 @@ impl Connection {
 
     /// Lets go of its shard; whether it has.
     pub(super) fn let_go(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.phase != Phase::Closed && self.taken.is_none() {
+        if self.phase != Phase::Closed && !self.link.is_away() {
             debug_assert!(self.is_answered() && self.incoming.is_none(), "it is owed something");
             // Without a descriptor for it, it tries again.
-            self.taken = cx.reactor.take_socket(self.socket).ok();
+            self.link.leave(cx);
         }
-        self.taken.is_some() && !self.is_receiving && !self.outbox.is_sending()
+        self.link.is_away() && !self.is_receiving && !self.outbox.is_sending()
     }
 
     /// Goes on with another shard.
@@ -78,12 +75,10 @@ impl Connection {
         id: u32,
         tokens: Tokens,
     ) -> std::io::Result<()> {
-        let taken = self.taken.take().expect("it has left");
-        self.socket = cx.reactor.add_socket(taken)?;
-        (self.id, self.tokens) = (id, tokens);
-        self.outbox.enter(self.socket, tokens.send);
+        self.link.enter(cx, id, tokens)?;
+        self.outbox.enter(self.link.socket, tokens.send);
         if let Some(Waiting::Place { request, .. }) = &mut self.waiting {
-            request.tag = tag(id, request.tag.0 as u32);
+            request.tag = self.link.tag(request.tag.0 as u32);
         }
         self.take_requests(cx);
         Ok(())

@@ -89,7 +89,7 @@ fn without_memory_data_wait_and_are_not_asked_for() {
     let mut world = World::one(Rules::default());
     let mut command = command(WRITE, 7, 4, 2048);
     command.data_len = 512;
-    command.cmd_sn = world.sessions[0].exp_cmd_sn;
+    command.cmd_sn = world.sessions[0].counts.exp_cmd_sn;
     let bytes = [&command.encode()[..], &[9; 512]].concat();
     let (session, device) = (&mut world.sessions[0], &mut world.device);
     let mut out = Vec::new();

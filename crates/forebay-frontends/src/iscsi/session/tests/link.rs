@@ -25,19 +25,19 @@ fn a_newer_session_of_the_same_port_ends_the_older() {
 fn pings_are_answered_and_counted() {
     let mut world = World::one(Rules::default());
     let nop = pdu(Request::NopOut { transfer_tag: NO_TAG }, 5);
-    let before = world.sessions[0].stat_sn;
+    let before = world.sessions[0].counts.stat_sn;
     let answers = world.send(0, nop, b"hello");
     assert_eq!(
         (answers[0].opcode, answers[0].tag(), &answers[0].data[..]),
         (0x20, 5, &b"hello"[..])
     );
-    assert_eq!(world.sessions[0].stat_sn, before + 1);
+    assert_eq!(world.sessions[0].counts.stat_sn, before + 1);
     let mut out = Vec::new();
     world.sessions[0].ping(&mut out);
     assert!(world.sessions[0].pinged().is_some());
     let pong = Pdu { is_immediate: true, ..pdu(Request::NopOut { transfer_tag: 0 }, NO_TAG) };
     assert!(world.send(0, pong, &[]).is_empty());
-    assert_eq!(world.sessions[0].stat_sn, before + 1, "our own pings use up no number");
+    assert_eq!(world.sessions[0].counts.stat_sn, before + 1, "our own pings use up no number");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn the_log_has_each_header_once_and_no_data() {
     let said = Arc::new(Said::default());
     let mut world = World::one(Rules::default());
     let initiator = Initiator { name: "iqn.2026-01.x:h".to_owned(), isid: [1; 6] };
-    world.sessions[0].log = Some(PduLog::new(said.clone(), &initiator));
+    world.sessions[0].terms.log = Some(PduLog::new(said.clone(), &initiator));
     let asked = world.send(0, command(WRITE, 7, 2, 1024), &[0xa5; 512]);
     world.send(0, data_out(7, asked[0].word(20), 0, 512, true), &[0xa5; 512]);
     world.work(0);

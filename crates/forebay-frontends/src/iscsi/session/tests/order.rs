@@ -36,8 +36,8 @@ fn an_ordered_task_waits_for_all_before_and_holds_up_all_after_of_any_session() 
     // Also one that is aborted has to end first.
     world.send(0, manage(1, 2), &[]);
     assert_eq!(ready(&mut world), [None, None]);
-    let key = (0..4).find(|key| world.sessions[0].tasks[*key].is_some()).unwrap();
-    world.sessions[0].retire(&mut world.device, key as u32);
+    let key = (0..4).find(|key| world.sessions[0].tasks.get(*key).is_some()).unwrap();
+    world.sessions[0].retire(&mut world.device, key);
     assert_eq!(ready(&mut world), [None, Some(3)]);
     world.work(1);
     assert_eq!(world.sessions[0].in_flight() + world.sessions[1].in_flight(), 0);
@@ -48,7 +48,7 @@ fn a_task_that_waits_for_its_turn_takes_no_memory_from_those_before() {
     let mut world = World::new(Rules::default(), 2);
     world.send(0, attributed(command(READ, 1, 1, 512), ORDERED), &[]);
     let (session, device) = (&mut world.sessions[1], &mut world.device);
-    let bytes = Pdu { cmd_sn: session.exp_cmd_sn, ..command(WRITE, 2, 1, 512) }.encode();
+    let bytes = Pdu { cmd_sn: session.counts.exp_cmd_sn, ..command(WRITE, 2, 1, 512) }.encode();
     let mut out = Vec::new();
     let Ok((_, Step::Memory(key))) = session.next(device, &bytes, &mut out) else { panic!() };
     assert!(!session.may_begin(device, key));

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn the_window_closes_and_opens() {
     let mut world = World::one(Rules::default());
-    let first = world.sessions[0].exp_cmd_sn;
+    let first = world.sessions[0].counts.exp_cmd_sn;
     for tag in 0..WINDOW {
         assert!(world.send(0, command(READ, tag, 1, 512), &[]).is_empty());
     }
@@ -23,7 +23,7 @@ fn the_window_closes_and_opens() {
 #[test]
 fn numbers_outside_of_the_window_are_ignored_and_gaps_end_the_connection() {
     let mut world = World::one(Rules::default());
-    let next = world.sessions[0].exp_cmd_sn;
+    let next = world.sessions[0].counts.exp_cmd_sn;
     let mut check = |sn: u32, expect: Result<usize, ()>| {
         let pdu = Pdu { cmd_sn: sn, ..command(0, 5, 0, 0) };
         let result = world.feed(0, &pdu.encode());
