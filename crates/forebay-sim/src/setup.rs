@@ -10,6 +10,7 @@ use forebay_core::policy::PolicyKind;
 
 use crate::device::{Discards, Faults};
 use crate::rng::Rng;
+use crate::workload::Load;
 
 /// A flight recorder of 128 requests, which are written over all the time.
 const RECORDER_BYTES: u64 = 4 << 10;
@@ -61,41 +62,6 @@ pub struct Setup {
     pub load: Load,
     /// `check_invariants` after every so many events.
     pub check_every: u64,
-}
-
-/// How the clients behave.
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// Requests to make.
-    pub requests: u64,
-    /// Longest pause between two bursts.
-    pub pause_max: Nanos,
-    /// Requests made at once at most.
-    pub burst_max: u64,
-    /// Weights of read, write, flush, discard, zeroes, prefetch, allocation, cache state, nonsense.
-    pub weights: [u64; 9],
-    /// Compare-and-writes instead of these, per 1000.
-    pub compares: u32,
-    /// Longest request.
-    pub length_max: u64,
-    /// Requests that start at a hot place, per 1000.
-    pub hot: u32,
-    /// Requests that continue the last one, per 1000.
-    pub sequential: u32,
-    /// Requests that are whole pages from this phase on, per 1000.
-    pub paged: u32,
-    /// Where pages start.
-    pub phase: u64,
-    /// Hot places.
-    pub spots: Vec<u64>,
-    /// Writes with FUA, per 1000.
-    pub fua: u32,
-    /// Replies leave after each engine call, else with this chance per 1000.
-    pub send: u32,
-    /// Actions are carried out after each engine call, else with this chance per 1000.
-    pub carry_out: u32,
-    /// Pages of the buffer pool that idle clients leave free; `None`: they hold nothing.
-    pub pages_left: Option<u64>,
 }
 
 /// Seeds from here on are of disks whose cache on flash fills and restarts, over and over.

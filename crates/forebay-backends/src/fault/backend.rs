@@ -49,14 +49,19 @@ pub struct FaultBackend {
     /// To be started when the session is up, in order.
     waiting: VecDeque<BackendIo>,
     undo: Option<UndoLog>,
-    /// Volatile writes whose old content is to be read; the first one is being read, from
-    /// `captured`.
-    captures: VecDeque<(BackendIo, Running)>,
-    captured: u64,
-    bounce: Option<ArenaId>,
+    captures: Captures,
     own_id: IoId,
     own_in_flight: bool,
     inner_events: Vec<BackendEvent>,
+}
+
+/// Volatile writes whose old content is to be read.
+#[derive(Default)]
+struct Captures {
+    waiting: VecDeque<(BackendIo, Running)>,
+    /// The first one is being read, from here.
+    done: u64,
+    bounce: Option<ArenaId>,
 }
 
 #[derive(Debug)]
@@ -103,9 +108,7 @@ impl FaultBackend {
             late: Vec::new(),
             waiting: VecDeque::new(),
             undo: config.volatile.then(UndoLog::default),
-            captures: VecDeque::new(),
-            captured: 0,
-            bounce: None,
+            captures: Captures::default(),
             own_id: IoId(u64::MAX - INSTANCES.fetch_add(1, Ordering::Relaxed)),
             own_in_flight: false,
             inner_events: Vec::new(),
@@ -136,7 +139,7 @@ impl FaultBackend {
         if let Some(undo) = &mut self.undo {
             match io.op {
                 IoOp::Write { .. } if io.refusal(self.inner.properties()).is_none() => {
-                    self.captures.push_back((io, running));
+                    self.captures.waiting.push_back((io, running));
                     return self.capture_next(cx);
                 }
                 IoOp::Flush => running.flush_interval = undo.begin_flush(),
@@ -212,7 +215,8 @@ impl FaultBackend {
                         Some(undo) if *cut => undo.cut(&mut self.rng),
                         Some(_) | None => Vec::new(),
                     };
-                    self.waiting.extend(self.captures.drain(..).map(|(_, running)| running.io));
+                    self.waiting
+                        .extend(self.captures.waiting.drain(..).map(|(_, running)| running.io));
                     self.session = Session::Restoring { time: *time, lost };
                 }
                 Session::Restoring { time, lost } => {
@@ -223,7 +227,7 @@ impl FaultBackend {
                         self.session = Session::Down { until: cx.now.plus(*time) };
                         continue;
                     };
-                    let bounce = self.bounce.expect("attached");
+                    let bounce = self.captures.bounce.expect("attached");
                     cx.reactor.arena(bounce).write_at(0, &old);
                     let memory = Span { offset: 0, len: old.len() as u32 };
                     let range = ByteRange::at(position, old.len() as u64);
@@ -258,24 +262,24 @@ impl FaultBackend {
         if self.own_in_flight || !matches!(self.session, Session::Up) {
             return;
         }
-        let Some((io, running)) = self.captures.front().copied() else { return };
-        let left = io.range.len() - self.captured;
+        let Some((io, running)) = self.captures.waiting.front().copied() else { return };
+        let left = io.range.len() - self.captures.done;
         if left == 0 {
-            self.captures.pop_front();
-            self.captured = 0;
+            self.captures.waiting.pop_front();
+            self.captures.done = 0;
             self.forward(cx, io, running);
             return self.capture_next(cx);
         }
         let len = left.min(BOUNCE);
         let memory = Span { offset: 0, len: len as u32 };
-        let range = ByteRange::at(io.range.start + self.captured, len);
+        let range = ByteRange::at(io.range.start + self.captures.done, len);
         self.start_own(cx, range, IoOp::Read { memory });
     }
 
     fn start_own(&mut self, cx: &mut Context<'_>, range: ByteRange, op: IoOp) {
         assert!(!self.own_in_flight);
         self.own_in_flight = true;
-        let arena = self.bounce.expect("attached");
+        let arena = self.captures.bounce.expect("attached");
         let io = BackendIo { id: self.own_id, range, op, arena };
         self.call_inner(cx, |inner, cx| inner.submit(cx, io));
     }
@@ -287,28 +291,28 @@ impl FaultBackend {
         } else {
             // A capture that was under way starts again with its write; a lost block that could not
             // be put back was not lost.
-            self.captured = 0;
+            self.captures.done = 0;
         }
     }
 
     fn on_captured(&mut self, cx: &mut Context<'_>, status: IoStatus) {
-        let (io, _) = *self.captures.front().expect("a capture is under way");
+        let (io, _) = *self.captures.waiting.front().expect("a capture is under way");
         if !status.is_ok() {
-            self.captures.pop_front();
-            self.captured = 0;
+            self.captures.waiting.pop_front();
+            self.captures.done = 0;
             cx.events.push(BackendEvent::Done { id: io.id, status });
             return self.capture_next(cx);
         }
         let block = u64::from(self.inner.properties().logical_block);
-        let len = (io.range.len() - self.captured).min(BOUNCE);
-        let arena = cx.reactor.arena(self.bounce.expect("attached"));
+        let len = (io.range.len() - self.captures.done).min(BOUNCE);
+        let arena = cx.reactor.arena(self.captures.bounce.expect("attached"));
         let undo = self.undo.as_mut().expect("captures are for volatile backends");
         let mut old = vec![0; block as usize];
         for offset in (0..len).step_by(block as usize) {
             arena.read_at(offset, &mut old);
-            undo.remember(io.range.start + self.captured + offset, &old);
+            undo.remember(io.range.start + self.captures.done + offset, &old);
         }
-        self.captured += len;
+        self.captures.done += len;
         self.capture_next(cx);
     }
 
@@ -375,7 +379,7 @@ impl Backend for FaultBackend {
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()> {
         if self.undo.is_some() {
             let arena = Arc::new(Arena::new(BOUNCE as usize)?);
-            self.bounce = Some(cx.reactor.add_arena(arena)?);
+            self.captures.bounce = Some(cx.reactor.add_arena(arena)?);
         }
         self.inner.attach(cx, tokens)
     }
@@ -436,7 +440,7 @@ impl Backend for FaultBackend {
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {
-        if let Some(bounce) = self.bounce.take() {
+        if let Some(bounce) = self.captures.bounce.take() {
             cx.reactor.remove_arena(bounce);
         }
         self.inner.detach(cx);

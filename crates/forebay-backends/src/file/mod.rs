@@ -71,11 +71,17 @@ pub struct FileBackend {
     running: Slab<Running>,
     /// The listener for writes.
     writes: Option<Arc<dyn Writes>>,
+    holes: Holes,
+}
+
+/// What can be done without writing zeroes.
+#[derive(Clone, Copy, Debug)]
+struct Holes {
     /// Operations that the kernel has not refused yet.
     can_punch: bool,
     can_zero: bool,
     /// A hole reads as zeroes.
-    holes_are_zeroes: bool,
+    are_zeroes: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,9 +148,7 @@ impl FileBackend {
             extents: None,
             running: Slab::new(),
             writes: None,
-            can_punch: true,
-            can_zero: true,
-            holes_are_zeroes: is_block || !is_on_fuse,
+            holes: Holes { can_punch: true, can_zero: true, are_zeroes: is_block || !is_on_fuse },
         }
     }
 
@@ -186,7 +190,7 @@ impl FileBackend {
     }
 
     fn start_discard(&mut self, cx: &mut Context<'_>, mut io: BackendIo) {
-        if !self.can_punch {
+        if !self.holes.can_punch {
             return refuse(cx, io, IoStatus::Unsupported);
         }
         // Blocks that are discarded only in part stay.
@@ -225,9 +229,9 @@ impl FileBackend {
         if !io.range.is_aligned(self.properties.logical_block.into()) {
             return None;
         }
-        if may_unmap && self.can_punch && self.holes_are_zeroes && tried.is_none() {
+        if may_unmap && self.holes.can_punch && self.holes.are_zeroes && tried.is_none() {
             Some(PUNCH)
-        } else if self.can_zero && tried != Some(ZERO) && !(self.is_block && fast_only) {
+        } else if self.holes.can_zero && tried != Some(ZERO) && !(self.is_block && fast_only) {
             Some(ZERO)
         } else {
             None
@@ -273,11 +277,11 @@ impl FileBackend {
             return Some(status);
         }
         let IoOp::WriteZeroes { may_unmap, fast_only } = io.op else {
-            self.can_punch &= !matches!(io.op, IoOp::Discard);
+            self.holes.can_punch &= !matches!(io.op, IoOp::Discard);
             return Some(status);
         };
-        self.can_punch &= mode != PUNCH;
-        self.can_zero &= mode != ZERO;
+        self.holes.can_punch &= mode != PUNCH;
+        self.holes.can_zero &= mode != ZERO;
         match self.zeroes_mode(io, may_unmap, fast_only, Some(mode)) {
             None => Some(status),
             Some(next) => {

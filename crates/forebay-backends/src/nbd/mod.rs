@@ -98,15 +98,28 @@ pub struct NbdBackend {
     /// Ends of reads whose memory the closed session may still be receiving into.
     held: Vec<BackendEvent>,
     state: State,
-    trouble: Option<String>,
+    loss: Loss,
+    due: Due,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+struct Due {
     /// Something was queued after the last send.
-    is_send_due: bool,
+    is_send: bool,
     /// When the I/O that has waited longest may be out of time.
     check_at: Nanos,
+}
+
+/// A session that was lost and is not restored.
+#[derive(Debug)]
+struct Loss {
+    /// Why, in words for an operator.
+    trouble: Option<String>,
+    /// When.
+    at: Option<Nanos>,
     /// Longest time that I/O waits for a session.
     patience: Nanos,
-    /// When the session was lost that is not restored.
-    lost_at: Option<Nanos>,
 }
 
 #[derive(Debug)]
@@ -161,11 +174,8 @@ impl NbdBackend {
             session: None,
             held: Vec::new(),
             state: State::Connected(new),
-            trouble: None,
-            is_send_due: false,
-            check_at: Nanos::NEVER,
-            patience: Nanos::NEVER,
-            lost_at: None,
+            loss: Loss { trouble: None, at: None, patience: Nanos::NEVER },
+            due: Due { is_send: false, check_at: Nanos::NEVER },
         })
     }
 
@@ -196,7 +206,7 @@ impl NbdBackend {
     }
 
     fn send(&mut self, cx: &mut Context<'_>) {
-        self.is_send_due = false;
+        self.due.is_send = false;
         if !matches!(self.state, State::Up) {
             return;
         }
@@ -204,16 +214,16 @@ impl NbdBackend {
         if let Err(why) = session.send(cx, &mut self.requests) {
             return self.settle_session(cx, why);
         }
-        if self.check_at == Nanos::NEVER && self.requests.in_flight() > 0 {
-            self.check_at = cx.now.plus(self.uri.timeout);
+        if self.due.check_at == Nanos::NEVER && self.requests.in_flight() > 0 {
+            self.due.check_at = cx.now.plus(self.uri.timeout);
         }
     }
 
     /// The session cannot go on; it is lost when nothing of it can change data any more.
     fn settle_session(&mut self, cx: &mut Context<'_>, why: String) {
-        self.check_at = Nanos::NEVER;
+        self.due.check_at = Nanos::NEVER;
         let wait = "waiting until the server is done with what it was sent";
-        self.trouble = Some(format!("{}: {why}; {wait}", self.uri));
+        self.loss.trouble = Some(format!("{}: {why}; {wait}", self.uri));
         self.state = State::Settling { until: cx.now.plus(self.uri.fence), why };
         self.check_settled(cx);
     }
@@ -233,8 +243,8 @@ impl NbdBackend {
     fn lose_session(&mut self, cx: &mut Context<'_>, why: &str) {
         self.session.as_mut().expect("it was up").close(cx.reactor);
         self.state = State::BackOff { until: cx.now, attempt: 0 };
-        self.lost_at.get_or_insert(cx.now);
-        self.trouble = Some(format!("{}: {why}; reconnecting", self.uri));
+        self.loss.at.get_or_insert(cx.now);
+        self.loss.trouble = Some(format!("{}: {why}; reconnecting", self.uri));
         cx.events.push(BackendEvent::SessionLost);
         self.requests.session_lost(cx.events, &mut self.held);
         self.tell_held(cx);
@@ -249,10 +259,10 @@ impl NbdBackend {
 
     /// When what waits for a session has waited long enough.
     fn give_up_at(&self) -> Nanos {
-        let Some(lost_at) = self.lost_at else { return Nanos::NEVER };
+        let Some(lost_at) = self.loss.at else { return Nanos::NEVER };
         let is_drained = self.session.as_ref().is_none_or(Session::is_drained);
         match is_drained && self.requests.has_next() {
-            true => lost_at.plus(self.patience),
+            true => lost_at.plus(self.loss.patience),
             false => Nanos::NEVER,
         }
     }
@@ -310,7 +320,7 @@ impl NbdBackend {
         let pause = BACK_OFF_MIN.0 << attempt.min(16);
         let until = now.plus(Nanos(pause.min(BACK_OFF_MAX.0)));
         self.state = State::BackOff { until, attempt: attempt.saturating_add(1) };
-        self.trouble = Some(format!("{}: {why}; trying again", self.uri));
+        self.loss.trouble = Some(format!("{}: {why}; trying again", self.uri));
     }
 
     /// Starts the new session, once the kernel has let go of the memory of the old one's I/O.
@@ -325,8 +335,8 @@ impl NbdBackend {
         self.session = Some(session);
         match started {
             Ok(()) => {
-                self.trouble = None;
-                self.lost_at = None;
+                self.loss.trouble = None;
+                self.loss.at = None;
                 cx.events.push(BackendEvent::SessionRestored);
             }
             Err(error) => self.back_off(cx.now, 0, &error.to_string()),
@@ -335,12 +345,12 @@ impl NbdBackend {
 
     /// Ends the session when an I/O has waited too long.
     fn check_time(&mut self, cx: &mut Context<'_>) {
-        if cx.now < self.check_at {
+        if cx.now < self.due.check_at {
             return;
         }
         let oldest = self.requests.oldest_sent();
-        self.check_at = oldest.map_or(Nanos::NEVER, |sent| sent.plus(self.uri.timeout));
-        if self.check_at <= cx.now {
+        self.due.check_at = oldest.map_or(Nanos::NEVER, |sent| sent.plus(self.uri.timeout));
+        if self.due.check_at <= cx.now {
             let timeout = crate::duration::exact(self.uri.timeout).to_string();
             self.settle_session(cx, format!("no answer within {timeout}"));
         }
@@ -386,7 +396,7 @@ impl Backend for NbdBackend {
         if self.requests.in_flight() == 0 {
             self.send(cx);
         } else {
-            self.is_send_due = true;
+            self.due.is_send = true;
         }
         self.give_up(cx);
     }
@@ -422,8 +432,8 @@ impl Backend for NbdBackend {
     fn next_deadline(&self) -> Nanos {
         let held = self.hold.deadline();
         let session = match self.state {
-            State::Up if self.is_send_due => Nanos(0),
-            State::Up => self.check_at,
+            State::Up if self.due.is_send => Nanos(0),
+            State::Up => self.due.check_at,
             State::Settling { until, .. } | State::BackOff { until, .. } => until,
             State::Connecting { .. } | State::Connected(_) | State::Detached => Nanos::NEVER,
         };
@@ -431,11 +441,11 @@ impl Backend for NbdBackend {
     }
 
     fn give_up_after(&mut self, patience: Nanos) {
-        self.patience = patience;
+        self.loss.patience = patience;
     }
 
     fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+        self.loss.trouble.as_deref()
     }
 
     fn probe(&self) -> Option<Probe> {

@@ -77,7 +77,7 @@ impl CacheIndex {
         let is_behind = has_changed
             || self.marking.marks.has_changed()
             || cache.has_changed()
-            || self.unsaid > 0;
+            || self.walk.unsaid > 0;
         if !is_behind {
             progress.changed_at = Nanos::NEVER;
             return ends;
@@ -90,7 +90,7 @@ impl CacheIndex {
             || !self.waiting.is_empty()
             || progress.wanted.min(recordable) > progress.durable
             || ends
-            || self.unsaid > 0
+            || self.walk.unsaid > 0
             || now >= progress.changed_at.plus(self.config.record_delay)
     }
 

@@ -104,8 +104,6 @@ pub(crate) struct CacheIndex {
     closing: Closing,
     marking: Marking,
     walk: Walk,
-    /// Positions that the walk has to pass before the ring says all that the cache had when the ring began.
-    unsaid: u32,
     place: PageNumbers,
     progress: Progress,
     batch: Batch,
@@ -174,7 +172,6 @@ impl CacheIndex {
             closing: Closing::No,
             marking: Marking { marks, turn: Turn::first(!config.backend.read_only) },
             walk: Walk::new(geometry.positions()),
-            unsaid: 0,
             place: PageNumbers { next_page: 1, durable_page: 0, durable_tail: 1 },
             progress: Progress {
                 durable: 0,
@@ -296,7 +293,7 @@ impl CacheIndex {
             State::Voiding { until } => until,
             State::Active => {
                 let due = match self.batch {
-                    Batch::None if self.unsaid > 0 => Nanos(0),
+                    Batch::None if self.walk.unsaid > 0 => Nanos(0),
                     Batch::None => self.progress.changed_at.plus(self.config.record_delay),
                     Batch::Flushing(_) | Batch::Writing(_) => Nanos::NEVER,
                 };

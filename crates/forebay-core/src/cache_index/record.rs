@@ -21,7 +21,7 @@ impl CacheIndex {
         let is_behind = count > self.progress.durable || cache.has_retired() || cache.has_changed();
         let marks = &mut self.marking.marks;
         let closes = match self.closing {
-            Closing::Wanted(unmarked) if !is_behind && self.unsaid == 0 => {
+            Closing::Wanted(unmarked) if !is_behind && self.walk.unsaid == 0 => {
                 if unmarked {
                     marks.clear();
                     flags = flags.with(PageFlags::UNMARKED);
@@ -42,7 +42,7 @@ impl CacheIndex {
         let mut homeless: usize = 0;
         let mut pages = 0;
         let mut is_complete = false;
-        while (!is_complete || self.unsaid > 0) && pages < room {
+        while (!is_complete || self.walk.unsaid > 0) && pages < room {
             let number = first + u64::from(pages);
             let tail = self.place.durable_tail;
             assert!(number < tail + u64::from(self.config.pages), "the ring bites its tail");
@@ -73,7 +73,7 @@ impl CacheIndex {
                     }
                 }
                 self.walk.advance(number);
-                self.unsaid = self.unsaid.saturating_sub(1);
+                self.walk.unsaid = self.walk.unsaid.saturating_sub(1);
                 walked += 1;
             }
             let header = PageHeader {

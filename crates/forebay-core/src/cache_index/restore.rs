@@ -85,7 +85,7 @@ impl CacheIndex {
                 self.marking.turn = Turn::first(true);
             }
             if cache.blocks_on_flash() > 0 {
-                self.unsaid = self.geometry.positions();
+                self.walk.unsaid = self.geometry.positions();
             }
         }
         for range in logged {

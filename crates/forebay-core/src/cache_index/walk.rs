@@ -18,6 +18,8 @@ pub struct Walk {
     entered: Box<[u64]>,
     /// Nothing in pages below this one counts.
     tail: u64,
+    /// Positions to pass before the ring says all that the cache had when the ring began.
+    pub(super) unsaid: u32,
 }
 
 impl Walk {
@@ -25,7 +27,7 @@ impl Walk {
     pub fn new(positions: u32) -> Walk {
         let step = positions.div_ceil(STEPS).max(1);
         let entered = vec![1; positions.div_ceil(step) as usize].into();
-        Walk { positions, step, at: 0, entered, tail: 1 }
+        Walk { positions, step, at: 0, entered, tail: 1, unsaid: 0 }
     }
 
     /// Goes on where a former run was: behind its last page, whose tail was `tail`. Then

@@ -42,9 +42,7 @@ pub(crate) enum Stage {
 pub(crate) struct InFlight {
     pub tag: RequestTag,
     pub range: ByteRange,
-    pub submitted: Nanos,
-    /// Of a guest's read or write.
-    pub ticket: Option<Ticket>,
+    pub seen: Seen,
     pub stage: Stage,
     /// Since when it is in that stage.
     pub since: Nanos,
@@ -60,6 +58,14 @@ pub(crate) struct InFlight {
     /// What a compare-and-write got from its client, while `buffer` is for what it fetches.
     pub brought: Option<Buffer>,
     pub job: Job,
+}
+
+/// What an observer has of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub submitted: Nanos,
+    /// Of a guest's read or write.
+    pub ticket: Option<Ticket>,
 }
 
 /// What is particular to a kind of request; each kind has its file.

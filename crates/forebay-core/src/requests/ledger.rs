@@ -69,7 +69,7 @@ struct Slow {
 impl Slowest {
     /// A request was answered `now`.
     fn note(&mut self, request: &InFlight, now: Nanos) {
-        let latency = now.since(request.submitted);
+        let latency = now.since(request.seen.submitted);
         let minute = |time: Nanos| time.0 / MINUTE.0;
         let last = self.minutes.back().filter(|last| minute(last.answered) == minute(now));
         let is_new = last.is_none();

@@ -35,7 +35,7 @@ use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
 use deadlines::Deadlines;
-use in_flight::{InFlight, Job, Orphan, ReadFor, ReadJob, Stage, WriteJob};
+use in_flight::{InFlight, Job, Orphan, ReadFor, ReadJob, Seen, Stage, WriteJob};
 use ledger::{LatencyOf, Ledger};
 use limits::Limiter;
 use overlap::Overlap;
@@ -106,8 +106,7 @@ impl Requests {
         let key = self.table.insert(InFlight {
             tag: request.tag,
             range: request.range,
-            submitted,
-            ticket,
+            seen: Seen { submitted, ticket },
             stage: Stage::Overlap,
             since: cx.now,
             waited,
@@ -166,8 +165,8 @@ impl Requests {
         }
         let entry = &mut self.table[key];
         entry.enter(entry.stage, cx.now);
-        let (tag, submitted) = (entry.tag, entry.submitted);
-        if let Some(ticket) = entry.ticket {
+        let (tag, submitted) = (entry.tag, entry.seen.submitted);
+        if let Some(ticket) = entry.seen.ticket {
             self.ledger.observer.answered(ticket);
         }
         let is_good = status.is_ok() || status == IoStatus::Miscompare;
@@ -247,7 +246,8 @@ impl Requests {
     /// Panics when the part contradicts itself. For tests; slow.
     pub(crate) fn check_invariants(&self) {
         self.overlap.check_invariants();
-        let observed = |(_, request): (_, &InFlight)| request.ticket.is_some() && !request.answered;
+        let observed =
+            |(_, request): (_, &InFlight)| request.seen.ticket.is_some() && !request.answered;
         let unanswered = self.table.iter().filter(|request| observed(*request)).count() as u64;
         self.ledger.check_invariants(unanswered);
         assert!(self.taken() <= self.table.capacity());

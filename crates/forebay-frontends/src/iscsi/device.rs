@@ -44,8 +44,8 @@ const HELD_MAX: usize = 32 << 20;
 pub struct Device {
     /// In the order in which they came.
     pub units: Vec<Unit>,
-    /// Of each unit, whether initiators see it.
-    is_shown: Vec<bool>,
+    /// Of each unit, what is beside it.
+    beside: Vec<Beside>,
     /// The numbers of those that they see, sorted.
     luns: Vec<Lun>,
     /// How often units came or went.
@@ -55,18 +55,25 @@ pub struct Device {
     held: usize,
     /// Sockets of sessions that were ended, to be closed.
     ended: Vec<SocketId>,
-    /// What other clients of each unit's disk were told that they may.
-    told: Vec<Permission>,
     /// Reservations may have changed since.
     is_told_late: bool,
     /// Answers of keepers.
     stored: (Sender<Stored>, Receiver<Stored>),
-    /// For each unit the session that waits for its keeper's answer, which may be gone.
-    waits: Vec<Option<usize>>,
     /// Answers that keepers owe.
     owed: usize,
-    /// Of each unit's tasks.
-    orders: Vec<Order>,
+}
+
+/// What a target knows of one of its units.
+#[derive(Debug)]
+struct Beside {
+    /// Initiators see it.
+    is_shown: bool,
+    /// What other clients of its disk were told that they may.
+    told: Permission,
+    /// The session that waits for its keeper's answer, which may be gone.
+    waits: Option<usize>,
+    /// Of its tasks.
+    order: Order,
 }
 
 /// A unit, and whether its reservations are stored.
@@ -132,18 +139,15 @@ impl Device {
     pub fn new(units: Vec<Unit>) -> Device {
         let mut device = Device {
             units: Vec::new(),
-            is_shown: Vec::new(),
+            beside: Vec::new(),
             luns: Vec::new(),
             changes: 0,
             members: Slab::new(),
             held: 0,
             ended: Vec::new(),
-            told: Vec::new(),
             is_told_late: false,
             stored: channel(),
-            waits: Vec::new(),
             owed: 0,
-            orders: Vec::new(),
         };
         units.into_iter().for_each(|unit| device.add(unit));
         device
@@ -156,11 +160,9 @@ impl Device {
             let nexus = Nexus { initiator: member.initiator.clone(), port: member.port };
             member.nexuses.push(unit.logical.attach(nexus));
         }
-        self.told.push(unit.logical.access_of_others());
-        self.waits.push(None);
-        self.orders.push(Order::new());
+        let told = unit.logical.access_of_others();
+        self.beside.push(Beside { is_shown: true, told, waits: None, order: Order::new() });
         self.units.push(unit);
-        self.is_shown.push(true);
         self.tell_changed(self.units.len() - 1);
     }
 
@@ -173,7 +175,7 @@ impl Device {
     pub fn show_served(&mut self, is_served: impl Fn(DiskId) -> bool) {
         for unit in 0..self.units.len() {
             let is_shown = is_served(self.units[unit].disk);
-            if std::mem::replace(&mut self.is_shown[unit], is_shown) != is_shown {
+            if std::mem::replace(&mut self.beside[unit].is_shown, is_shown) != is_shown {
                 self.tell_changed(unit);
             }
         }
@@ -193,7 +195,7 @@ impl Device {
     }
 
     fn shown(&self) -> impl Iterator<Item = &Unit> {
-        self.units.iter().zip(&self.is_shown).filter(|(_, is_shown)| **is_shown).map(|(it, _)| it)
+        self.units.iter().zip(&self.beside).filter(|(_, it)| it.is_shown).map(|(it, _)| it)
     }
 
     /// How often units came or went.
@@ -280,7 +282,7 @@ impl Device {
     /// A unit's keeper is to store `state`; a note tells the session what to answer.
     pub fn store(&mut self, session: usize, unit: usize, state: Vec<u8>) {
         self.owed += 1;
-        self.waits[unit] = Some(session);
+        self.beside[unit].waits = Some(session);
         let sender = self.stored.0.clone();
         // Without the target there is nobody who would wait.
         let answer = move |is_stored| {
@@ -305,7 +307,9 @@ impl Device {
                 }
             }
             // Whoever has that place by now waits for nothing of this unit.
-            if let Some(member) = self.waits[unit].take().and_then(|it| self.members.get_mut(it)) {
+            if let Some(member) =
+                self.beside[unit].waits.take().and_then(|it| self.members.get_mut(it))
+            {
                 member.notes.push(Note::Stored(unit, response));
             }
         }
@@ -317,9 +321,9 @@ impl Device {
         if !self.is_told_late {
             return None;
         }
-        for (unit, told) in self.units.iter().zip(&mut self.told) {
+        for (unit, beside) in self.units.iter().zip(&mut self.beside) {
             let access = unit.logical.access_of_others();
-            if std::mem::replace(told, access) != access {
+            if std::mem::replace(&mut beside.told, access) != access {
                 return Some((unit.disk, access));
             }
         }
@@ -352,7 +356,7 @@ impl Device {
     pub fn find(&self, lun: [u8; 8]) -> Option<usize> {
         let lun = Lun::decode(lun)?;
         let place = self.units.iter().position(|unit| unit.lun == lun)?;
-        self.is_shown[place].then_some(place)
+        self.beside[place].is_shown.then_some(place)
     }
 
     /// The tasks of all sessions but `by` on a unit are aborted.
@@ -377,18 +381,18 @@ impl Device {
 
     /// A task of a unit comes.
     pub fn enter(&mut self, unit: usize, attribute: u8) -> Stage {
-        self.orders[unit].enter(attribute)
+        self.beside[unit].order.enter(attribute)
     }
 
     /// Whether it may begin.
     pub fn may_begin(&self, unit: Option<usize>, stage: Stage) -> bool {
-        unit.is_none_or(|unit| self.orders[unit].may_begin(stage))
+        unit.is_none_or(|unit| self.beside[unit].order.may_begin(stage))
     }
 
     /// It is gone.
     pub fn leave_order(&mut self, unit: Option<usize>, stage: Stage) {
         if let Some(unit) = unit {
-            self.orders[unit].leave(stage);
+            self.beside[unit].order.leave(stage);
         }
     }
 

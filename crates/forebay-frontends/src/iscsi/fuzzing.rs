@@ -204,7 +204,7 @@ impl World {
         while let Some(key) = self.session.ready(&self.device, &Passed::default()) {
             self.session.start();
             let task = self.session.task(key);
-            let medium = task.medium.clone().expect("it has work");
+            let medium = task.work.medium.clone().expect("it has work");
             if let Medium::Write { range, .. } = &medium {
                 assert!(range.end <= SIZE && task.data.arrived == task.data.wanted);
             }

@@ -12,12 +12,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::chap::{Algorithm, Challenge, Proof, RANDOM};
+use super::chap::RANDOM;
 use super::codec::{Answer, HEADER, LoginRequest, NO_TAG, Numbers, Pdu, Request, padding};
 use super::negotiate::{Rules, SEGMENT_DEFAULT, SEGMENT_MAX, Taken};
 use super::target::{NAME_MAX, PORTAL_GROUP, Portal, Target};
 use super::text::{self, Assembly};
 use super::text_exchange::Exchange;
+use security::Security;
+
+mod security;
 
 /// PDUs of one login.
 const STEPS_MAX: u32 = 64;
@@ -91,27 +94,42 @@ pub struct Established {
 #[derive(Debug)]
 pub struct Login {
     portal: Arc<Portal>,
-    address: SocketAddr,
-    random: [u8; RANDOM],
-    tsih: u16,
     input: Vec<u8>,
     steps: u32,
     text: Assembly,
     first: Option<First>,
-    initiator: String,
-    target: Option<usize>,
-    is_discovery: bool,
-    /// The initiator is who it says, or need not prove it.
-    is_authenticated: bool,
-    is_challenged: Option<Challenge>,
-    said_own_segment: bool,
-    said_group: bool,
+    peer: Peer,
+    security: Security,
+    said: Said,
     rules: Rules,
-    exp_cmd_sn: u32,
-    stat_sn: u32,
+    counts: Counts,
     discovering: Option<Exchange>,
     /// Whoever comes is turned away.
     is_full: bool,
+}
+
+/// Who comes, and what for.
+#[derive(Debug)]
+struct Peer {
+    address: SocketAddr,
+    initiator: String,
+    target: Option<usize>,
+    is_discovery: bool,
+}
+
+/// What is said once.
+#[derive(Debug, Default)]
+struct Said {
+    own_segment: bool,
+    group: bool,
+}
+
+/// The session's number, and those of what comes and goes.
+#[derive(Debug)]
+struct Counts {
+    tsih: u16,
+    exp_cmd_sn: u32,
+    stat_sn: u32,
 }
 
 /// Values of the first PDU that the others must repeat.
@@ -140,23 +158,15 @@ impl Login {
     ) -> Login {
         Login {
             portal,
-            address,
-            random,
-            tsih,
             input: Vec::new(),
             steps: 0,
             text: Assembly::default(),
             first: None,
-            initiator: String::new(),
-            target: None,
-            is_discovery: false,
-            is_authenticated: false,
-            is_challenged: None,
-            said_own_segment: false,
-            said_group: false,
+            peer: Peer { address, initiator: String::new(), target: None, is_discovery: false },
+            security: Security::new(random),
+            said: Said::default(),
             rules: Rules::default(),
-            exp_cmd_sn: 0,
-            stat_sn: 0,
+            counts: Counts { tsih, exp_cmd_sn: 0, stat_sn: 0 },
             discovering: None,
             is_full: false,
         }
@@ -210,7 +220,7 @@ impl Login {
         let result = match self.first {
             None => {
                 self.first = Some(first);
-                self.exp_cmd_sn = pdu.cmd_sn;
+                self.counts.exp_cmd_sn = pdu.cmd_sn;
                 self.check_first(&login)
             }
             Some(known) if known != first => Err(Refusal::Malformed),
@@ -235,13 +245,13 @@ impl Login {
             stage: login.stage,
             next_stage: login.next_stage,
             isid: login.isid,
-            tsih: if is_through { self.tsih } else { login.tsih },
+            tsih: if is_through { self.counts.tsih } else { login.tsih },
             status,
         };
-        let window = if self.is_discovery { DISCOVERY_WINDOW } else { super::session::WINDOW };
+        let window = if self.peer.is_discovery { DISCOVERY_WINDOW } else { super::session::WINDOW };
         answer.encode(pdu.tag, self.numbers(window), reply.text.len(), out);
         put_data(&reply.text, out);
-        self.stat_sn = self.stat_sn.wrapping_add(1);
+        self.counts.stat_sn = self.counts.stat_sn.wrapping_add(1);
         match result {
             Err(refusal) => Outcome::Close(Some(refusal)),
             Ok(_) if is_through => self.establish(first),
@@ -276,21 +286,21 @@ impl Login {
         // Planted: whoever goes past the security stage is let in.
         if login.stage == SECURITY {
             self.take_security(&keys, reply)?;
-        } else if wants_proof && !self.is_authenticated && !cfg!(feature = "planted-bugs") {
+        } else if wants_proof && !self.security.is_proven && !cfg!(feature = "planted-bugs") {
             return Err(Refusal::Authentication);
         }
         for (name, value) in keys {
             self.take_key(name, value, reply);
         }
-        let says_segment = login.stage == OPERATIONAL && !self.said_own_segment;
+        let says_segment = login.stage == OPERATIONAL && !self.said.own_segment;
         if says_segment {
-            self.said_own_segment = true;
+            self.said.own_segment = true;
             text::put(&mut reply.text, "MaxRecvDataSegmentLength", &SEGMENT_MAX.to_string());
         }
         if !login.transits || reply.stays {
             return Ok(false);
         }
-        let may_leave = self.is_authenticated || !wants_proof;
+        let may_leave = self.security.is_proven || !wants_proof;
         match (login.stage, login.next_stage) {
             (SECURITY, _) if !may_leave => Err(Refusal::Authentication),
             (SECURITY, OPERATIONAL) | (SECURITY | OPERATIONAL, FULL_FEATURE) => Ok(true),
@@ -301,28 +311,28 @@ impl Login {
     /// Its name and its wish, which the first whole text has to say.
     fn take_names(&mut self, keys: &[(&str, &str)], reply: &mut Reply) -> Result<(), Refusal> {
         let find = |name| keys.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-        if self.initiator.is_empty() {
+        if self.peer.initiator.is_empty() {
             let initiator = find("InitiatorName").ok_or(Refusal::MissingKey)?;
             if initiator.is_empty() || initiator.len() > NAME_MAX {
                 return Err(Refusal::Malformed);
             }
-            initiator.clone_into(&mut self.initiator);
-            self.is_discovery = match find("SessionType") {
+            initiator.clone_into(&mut self.peer.initiator);
+            self.peer.is_discovery = match find("SessionType") {
                 Some("Discovery") => true,
                 Some("Normal") | None => false,
                 Some(_) => return Err(Refusal::SessionType),
             };
-            if !self.is_discovery {
+            if !self.peer.is_discovery {
                 let name = find("TargetName").ok_or(Refusal::MissingKey)?;
                 let target = self.portal.find(name).ok_or(Refusal::NotFound)?;
-                if !self.portal.targets[target].admits(&self.initiator) {
+                if !self.portal.targets[target].admits(&self.peer.initiator) {
                     return Err(Refusal::Forbidden);
                 }
-                self.target = Some(target);
+                self.peer.target = Some(target);
             }
         }
-        if !self.said_group && !self.is_discovery {
-            self.said_group = true;
+        if !self.said.group && !self.peer.is_discovery {
+            self.said.group = true;
             text::put(&mut reply.text, "TargetPortalGroupTag", &PORTAL_GROUP.to_string());
             let alias = self.chosen().map_or("", |target| target.alias.as_str());
             if !alias.is_empty() {
@@ -333,58 +343,9 @@ impl Login {
         Ok(())
     }
 
-    /// The steps of an authentication.
-    fn take_security(&mut self, keys: &[(&str, &str)], reply: &mut Reply) -> Result<(), Refusal> {
-        let find = |name| keys.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-        if let Some(methods) = find("AuthMethod") {
-            let offers = |method| methods.split(',').any(|it| it == method);
-            // A challenge is answered once: to begin anew takes a new connection.
-            if self.is_challenged.is_some() || self.is_authenticated {
-                return Err(Refusal::Malformed);
-            }
-            if self.wants_proof() {
-                if !offers("CHAP") {
-                    return Err(Refusal::Authentication);
-                }
-                text::put(&mut reply.text, "AuthMethod", "CHAP");
-                reply.stays = true;
-            } else if offers("None") {
-                text::put(&mut reply.text, "AuthMethod", "None");
-            } else {
-                return Err(Refusal::Authentication);
-            }
-        }
-        if let Some(list) = find("CHAP_A") {
-            if self.is_challenged.is_some() || !self.wants_proof() {
-                return Err(Refusal::Malformed);
-            }
-            let algorithm = Algorithm::choose(list).ok_or(Refusal::Authentication)?;
-            let challenge = Challenge::send(algorithm, &self.random, &mut reply.text);
-            self.is_challenged = Some(challenge);
-            reply.stays = true;
-        }
-        if find("CHAP_R").is_some() || find("CHAP_N").is_some() {
-            let challenge = self.is_challenged.as_ref().ok_or(Refusal::Malformed)?;
-            let target = self.chosen().ok_or(Refusal::Malformed)?;
-            let expected = target.chap.as_ref().ok_or(Refusal::Malformed)?;
-            let proof = Proof {
-                name: find("CHAP_N"),
-                response: find("CHAP_R"),
-                identifier: find("CHAP_I"),
-                challenge: find("CHAP_C"),
-            };
-            let own = target.mutual_chap.as_ref();
-            challenge
-                .verify(&proof, expected, own, &mut reply.text)
-                .map_err(|_| Refusal::Authentication)?;
-            self.is_authenticated = true;
-        }
-        Ok(())
-    }
-
     /// One key of an operational negotiation.
     fn take_key(&mut self, name: &str, value: &str, reply: &mut Reply) {
-        let taken = self.rules.take(name, value, self.is_discovery, &mut reply.text);
+        let taken = self.rules.take(name, value, self.peer.is_discovery, &mut reply.text);
         let is_handled = matches!(
             name,
             "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" | "AuthMethod"
@@ -396,30 +357,26 @@ impl Login {
         }
     }
 
-    fn wants_proof(&self) -> bool {
-        self.chosen().is_some_and(|target| target.chap.is_some())
-    }
-
     fn chosen(&self) -> Option<&Target> {
-        self.target.map(|target| &self.portal.targets[target])
+        self.peer.target.map(|target| &self.portal.targets[target])
     }
 
     /// The login is over.
     fn establish(&mut self, first: First) -> Outcome {
         self.rules.settle();
-        let Some(target) = self.target else {
+        let Some(target) = self.peer.target else {
             self.discovering = Some(Exchange::new(self.rules.segment_max.min(SEGMENT_DEFAULT)));
             return Outcome::Continue;
         };
         Outcome::Session(Box::new(Established {
             target,
-            initiator: std::mem::take(&mut self.initiator),
+            initiator: std::mem::take(&mut self.peer.initiator),
             isid: first.isid,
-            tsih: self.tsih,
+            tsih: self.counts.tsih,
             cid: first.cid,
             rules: self.rules,
-            exp_cmd_sn: self.exp_cmd_sn,
-            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.counts.exp_cmd_sn,
+            stat_sn: self.counts.stat_sn,
             leftover: std::mem::take(&mut self.input),
         }))
     }
@@ -428,10 +385,10 @@ impl Login {
     fn discover(&mut self, pdu: &Pdu, data: &[u8], out: &mut Vec<u8>) -> Outcome {
         let is_numbered = !pdu.is_immediate && !matches!(pdu.request, Request::DataOut { .. });
         if is_numbered {
-            if pdu.cmd_sn != self.exp_cmd_sn {
+            if pdu.cmd_sn != self.counts.exp_cmd_sn {
                 return Outcome::Broken;
             }
-            self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+            self.counts.exp_cmd_sn = self.counts.exp_cmd_sn.wrapping_add(1);
         }
         match pdu.request {
             Request::NopOut { .. } if pdu.tag == NO_TAG => return Outcome::Continue,
@@ -441,7 +398,8 @@ impl Login {
                 put_data(data, out);
             }
             Request::Text { goes_on, transfer_tag, .. } => {
-                let (portal, initiator, address) = (&self.portal, &self.initiator, self.address);
+                let (portal, initiator, address) =
+                    (&self.portal, &self.peer.initiator, self.peer.address);
                 let exchange = self.discovering.as_mut().expect("it is discovering");
                 let answered =
                     exchange.take(data, goes_on, transfer_tag, |name, value, out| {
@@ -468,15 +426,15 @@ impl Login {
             | Request::DataOut { .. }
             | Request::Unknown(_) => return Outcome::Broken,
         }
-        self.stat_sn = self.stat_sn.wrapping_add(1);
+        self.counts.stat_sn = self.counts.stat_sn.wrapping_add(1);
         Outcome::Continue
     }
 
     fn numbers(&self, window: u32) -> Numbers {
         Numbers {
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.exp_cmd_sn.wrapping_add(window - 1),
+            stat_sn: self.counts.stat_sn,
+            exp_cmd_sn: self.counts.exp_cmd_sn,
+            max_cmd_sn: self.counts.exp_cmd_sn.wrapping_add(window - 1),
         }
     }
 }

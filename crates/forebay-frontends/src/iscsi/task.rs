@@ -44,6 +44,29 @@ pub struct Task {
     pub tag: u32,
     /// Its place among the logical units of the target; `None`: there is no such unit.
     pub unit: Option<usize>,
+    /// What was asked.
+    pub wish: Wish,
+    /// Where it is.
+    pub phase: Phase,
+    /// Its data.
+    pub data: DataOut,
+    /// Where they go.
+    pub sink: Sink,
+    /// What it has to do.
+    pub work: Work,
+    /// Its answer, while it cannot be sent.
+    pub answer: Option<Response>,
+    /// Bytes that count against the connection's limit.
+    pub bytes: u64,
+    /// When all its data must have come.
+    pub deadline: Nanos,
+    /// When it may begin.
+    pub stage: Stage,
+}
+
+/// A command, as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
     /// The unit as it was sent.
     pub lun: [u8; 8],
     /// The command.
@@ -56,26 +79,17 @@ pub struct Task {
     pub expected_len: u32,
     /// It does not count in the window.
     pub is_immediate: bool,
-    /// Where it is.
-    pub phase: Phase,
-    /// Its data.
-    pub data: DataOut,
-    /// Where they go.
-    pub sink: Sink,
+}
+
+/// The work of a task.
+#[derive(Debug, Default)]
+pub struct Work {
     /// What it has to do on the medium.
     pub medium: Option<Medium>,
     /// Bytes of data that it takes, if the initiator has them.
     pub needed: u64,
-    /// Its answer, while it cannot be sent.
-    pub answer: Option<Response>,
-    /// Bytes that count against the connection's limit.
-    pub bytes: u64,
-    /// How far its work is, in the words of whoever does it.
+    /// How far it is, in the words of whoever does it.
     pub progress: u64,
-    /// When all its data must have come.
-    pub deadline: Nanos,
-    /// When it may begin.
-    pub stage: Stage,
 }
 
 impl Task {
@@ -270,7 +284,7 @@ impl DataOut {
 impl Task {
     /// Bytes that a read has on the medium.
     pub fn medium_len(&self) -> u64 {
-        match &self.medium {
+        match &self.work.medium {
             Some(Medium::Read { range, .. }) => range.len(),
             _ => 0,
         }
@@ -278,8 +292,8 @@ impl Task {
 
     /// The bytes not transferred when the command has `actual` bytes of data.
     pub fn residual(&self, actual: u64) -> Residual {
-        match self.reads || self.writes {
-            true => Residual::of(self.expected_len.into(), actual),
+        match self.wish.reads || self.wish.writes {
+            true => Residual::of(self.wish.expected_len.into(), actual),
             false => Residual::of(0, actual),
         }
     }

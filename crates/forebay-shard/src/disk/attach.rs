@@ -16,7 +16,7 @@ use super::log::Log;
 use super::registration::Registration;
 use super::ring::Ring;
 use super::storage::Storage;
-use super::{Holds, ShardDisk, Turn};
+use super::{Holds, ShardDisk, Shown, Turn};
 use crate::return_path::ReturnPath;
 use crate::token::{Class, token};
 use crate::{DiskHandle, NewDisk};
@@ -126,14 +126,13 @@ impl ShardDisk {
                 has_more: false,
                 has_replied: false,
                 wrote_log: false,
+                buffers_due: Nanos::NEVER,
             },
             ending: Ending::NONE,
             detaching: Detaching::No("nobody asked for it"),
             waiting: Waiting::default(),
             holds: Holds::default(),
-            is_open,
-            resizes,
-            buffers_due: Nanos::NEVER,
+            shown: Shown { is_open, resizes },
             events,
         })
     }

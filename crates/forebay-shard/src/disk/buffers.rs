@@ -19,10 +19,10 @@ const AT_ONCE: u32 = 8 << 20;
 impl ShardDisk {
     /// Gives memory back, if it is time to look.
     pub(super) fn give_buffers_back(&mut self, now: Nanos, reactor: &mut Reactor) {
-        if now < self.buffers_due {
+        if now < self.turn.buffers_due {
             return;
         }
-        self.buffers_due = Nanos::NEVER;
+        self.turn.buffers_due = Nanos::NEVER;
         let Port { engine, arena, .. } = &mut self.port;
         let Some(idle) = engine.idle_buffers(AT_ONCE.into()) else { return };
         let region = Region { arena: *arena, offset: idle.start, len: idle.len() as u32 };
@@ -33,8 +33,8 @@ impl ShardDisk {
 
     /// Looks again later, if there may be something to give back then.
     pub(super) fn look_at_buffers_later(&mut self, now: Nanos) {
-        if self.buffers_due == Nanos::NEVER && self.port.engine.has_touched_buffers() {
-            self.buffers_due = now.plus(LOOK_EVERY);
+        if self.turn.buffers_due == Nanos::NEVER && self.port.engine.has_touched_buffers() {
+            self.turn.buffers_due = now.plus(LOOK_EVERY);
         }
     }
 }

@@ -61,10 +61,8 @@ pub(super) struct Log {
     file: FileId,
     /// The number of the disk on this shard.
     on_shard: u32,
-    pool: Superblock,
-    number: DiskNumber,
-    disk: Uuid,
-    builder: LogBuilder,
+    of_pool: OfPool,
+    groups: Groups,
     owner: PoolHandle,
     /// Under which lease each segment is held: it is given back under that one.
     leases: BTreeMap<SegmentId, Lease>,
@@ -73,10 +71,22 @@ pub(super) struct Log {
     _staging: Option<Staging>,
     revoker: Option<Arc<Revoker>>,
     progress: ProgressPage,
-    /// Checksums of a group's data pages.
-    checksums: Vec<u32>,
-    /// The header of the group that was sealed last.
+}
+
+/// The disk as its pool knows it.
+struct OfPool {
+    pool: Superblock,
+    number: DiskNumber,
+    disk: Uuid,
+}
+
+/// The groups that are built.
+struct Groups {
+    builder: LogBuilder,
+    /// The header of the one that was sealed last.
     sealed: Option<Span>,
+    /// Checksums of its data pages.
+    checksums: Vec<u32>,
 }
 
 struct ProgressPage {
@@ -103,10 +113,12 @@ impl Log {
             device: Device::from(file, 0, Class::Log, on_shard),
             file,
             on_shard,
-            pool: share.pool,
-            number: share.number,
-            disk: share.disk,
-            builder: LogBuilder::new(share.disk, share.nonce),
+            of_pool: OfPool { pool: share.pool, number: share.number, disk: share.disk },
+            groups: Groups {
+                builder: LogBuilder::new(share.disk, share.nonce),
+                sealed: None,
+                checksums: Vec::with_capacity(1024),
+            },
             owner: share.owner,
             leases: share.leases.into_iter().collect(),
             path,
@@ -118,8 +130,6 @@ impl Log {
                 version: share.progress_version,
                 writing: None,
             },
-            checksums: Vec::with_capacity(1024),
-            sealed: None,
         })
     }
 
@@ -141,13 +151,14 @@ impl Log {
                 self.device.start(io, reactor, arena, memory)
             }
             IoOp::Write { .. } => {
-                let header = self.sealed.take().expect("a group is sealed before it is written");
+                let header =
+                    self.groups.sealed.take().expect("a group is sealed before it is written");
                 // As its records were staged: what memory did to the data since shows when they are read.
-                self.checksums.clear();
+                self.groups.checksums.clear();
                 memory.look(header.offset, header.len, |page| {
-                    group::checksums(page.try_into().expect("a page"), &mut self.checksums);
+                    group::checksums(page.try_into().expect("a page"), &mut self.groups.checksums);
                 });
-                self.device.start_with(io, Some(&self.checksums), reactor, arena, memory)
+                self.device.start_with(io, Some(&self.groups.checksums), reactor, arena, memory)
             }
             IoOp::Read { .. }
             | IoOp::Flush
@@ -163,13 +174,13 @@ impl Log {
         assert!(page.writing.is_none(), "the version before is not durable");
         page.writing = Some(io);
         page.version += 1;
-        let progress = Progress { disk: self.disk, flushed, through };
-        let (pool, number, version) = (self.pool, self.number, page.version);
+        let progress = Progress { disk: self.of_pool.disk, flushed, through };
+        let (pool, number, version) = (self.of_pool.pool, self.of_pool.number, page.version);
         page.memory.edit(0, PAGE_LEN as u32, |bytes| {
             progress.encode(&pool, number, version, bytes.try_into().expect("a page"));
         });
         let copy = pair::copy_of(version);
-        let offset = self.pool.geometry.pair_offset(PairId::Progress(number), copy);
+        let offset = self.of_pool.pool.geometry.pair_offset(PairId::Progress(number), copy);
         let region = Region { arena: page.arena, offset: 0, len: PAGE_LEN as u32 };
         let name = token(Class::Progress, self.on_shard, 0);
         reactor.write_durably(self.file, offset, region, name);
@@ -189,7 +200,7 @@ impl Log {
     /// Asks for a segment; the answer comes with [`ReturnPath::leased`].
     pub(super) fn lease(&self) {
         let path = self.path.clone();
-        self.owner.lease(self.number, Box::new(move |leased| path.leased(leased)));
+        self.owner.lease(self.of_pool.number, Box::new(move |leased| path.leased(leased)));
     }
 
     /// What was asked for came: the segment and its ordinal, for the engine.
@@ -220,9 +231,9 @@ impl Log {
     /// Builds a piece of the log in memory.
     pub(super) fn build(&mut self, action: LogAction, memory: &Arena) {
         if let LogAction::SealGroup { memory, .. } = action {
-            self.sealed = Some(memory);
+            self.groups.sealed = Some(memory);
         }
-        self.builder.build(action, &mut Shared(memory));
+        self.groups.builder.build(action, &mut Shared(memory));
     }
 }
 

@@ -76,13 +76,16 @@ pub(crate) struct ShardDisk {
     detaching: Detaching,
     waiting: Waiting,
     holds: Holds,
+    shown: Shown,
+    events: EventSender,
+}
+
+/// What others see of it without asking.
+struct Shown {
     /// Whether clients may come, for those who let them in.
     is_open: Arc<AtomicBool>,
     /// How often its RAM cache got another size.
     resizes: Arc<AtomicU64>,
-    /// When to look whether memory of its request buffers is idle.
-    buffers_due: Nanos,
-    events: EventSender,
 }
 
 /// A turn of the disk, and what it leaves to the next.
@@ -95,6 +98,8 @@ struct Turn {
     has_replied: bool,
     /// This turn wrote to the log.
     wrote_log: bool,
+    /// When to look whether memory of its request buffers is idle.
+    buffers_due: Nanos,
 }
 
 /// Who held destaging for a snapshot of primary storage.
@@ -230,7 +235,7 @@ impl ShardDisk {
 
     /// Tells those who let clients in whether they may come.
     fn tell_clients(&self) {
-        self.is_open.store(self.takes_clients(), Ordering::Relaxed);
+        self.shown.is_open.store(self.takes_clients(), Ordering::Relaxed);
     }
 
     /// A turn begins: what the passing of time brings.
@@ -304,7 +309,7 @@ impl ShardDisk {
         if self.turn.has_more {
             return Nanos(0);
         }
-        let engine = self.port.engine.next_deadline().min(self.buffers_due);
+        let engine = self.port.engine.next_deadline().min(self.turn.buffers_due);
         engine.min(self.storage.next_deadline()).min(self.ending.next_deadline())
     }
 

@@ -55,7 +55,7 @@ impl ShardDisk {
         memory.make_usable(place.end).map_err(|error| {
             format!("there is no memory for a RAM cache of {}: {error}", rounded(bytes))
         })?;
-        self.resizes.fetch_add(1, Ordering::AcqRel);
+        self.shown.resizes.fetch_add(1, Ordering::AcqRel);
         let missing = engine.resize_ram(now, bytes, actions).map_err(|error| error.to_string())?;
         let missing = missing.map(|place| (self.name.clone(), Arc::downgrade(memory), place));
         Ok(Resized { missing, metadata_bytes: metadata_bytes(engine.config()) })
@@ -63,7 +63,7 @@ impl ShardDisk {
 
     /// Memory is there up to `end`, of what was wanted after so many resizes.
     pub(crate) fn have_memory(&mut self, resizes: u64, end: u64) {
-        if self.resizes.load(Ordering::Acquire) == resizes {
+        if self.shown.resizes.load(Ordering::Acquire) == resizes {
             self.port.engine.have_memory(end);
         }
     }

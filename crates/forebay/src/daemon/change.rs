@@ -151,7 +151,7 @@ pub(super) async fn resize(
 }
 
 async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resized> {
-    let _one = state.resizing.lock().await;
+    let _one = state.turns.resizing.lock().await;
     let disk = &served.handle;
     let before = disk.size();
     let look = match disk.measure(None).await? {

@@ -41,28 +41,15 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 pub struct ControlState {
     /// The daemon, without its disks and listeners.
     about: DaemonInfo,
-    /// The disks that are served, or were.
-    disks: Mutex<Vec<Arc<ServedDisk>>>,
-    /// Those that were not opened.
-    refused: Mutex<Vec<RefusedDisk>>,
+    lists: Lists,
     /// Opens disks.
     pub(super) opener: Arc<Opener>,
     /// Where clients come in.
     pub(super) frontends: Arc<Frontends>,
-    /// What the frontends have to know of those that are served.
-    ready: Mutex<Vec<Ready>>,
-    /// The names of those that clients do not find everywhere.
-    unattached: Mutex<BTreeSet<String>>,
     /// Looks at primary storage.
     watch: Watch,
-    /// After the start one disk is opened or decided about after the other, none while the daemon ends.
-    pub(super) opening: Arc<tokio::sync::Mutex<()>>,
-    /// The daemon ends: no disk is opened any more.
-    is_ending: AtomicBool,
-    /// The configuration is read again once at a time.
-    pub(super) reloading: tokio::sync::Mutex<()>,
-    /// One disk is resized after the other.
-    pub(super) resizing: tokio::sync::Mutex<()>,
+    pub(super) turns: Turns,
+    pub(super) end: End,
     /// What happened.
     pub events: Arc<EventLog>,
     /// Takes what happens.
@@ -73,8 +60,39 @@ pub struct ControlState {
     pub(super) metrics: metrics::Memory,
     /// The HTTP port.
     pub(super) http: HttpPort,
+}
+
+/// The disks.
+#[derive(Debug, Default)]
+struct Lists {
+    /// Those that are served, or were.
+    disks: Mutex<Vec<Arc<ServedDisk>>>,
+    /// Those that were not opened.
+    refused: Mutex<Vec<RefusedDisk>>,
+    /// What the frontends have to know of those that are served.
+    ready: Mutex<Vec<Ready>>,
+    /// The names of those that clients do not find everywhere.
+    unattached: Mutex<BTreeSet<String>>,
+}
+
+/// What happens once at a time.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// After the start a disk is opened, or decided about; none is while the daemon ends.
+    pub(super) opening: Arc<tokio::sync::Mutex<()>>,
+    /// The configuration is read again.
+    pub(super) reloading: tokio::sync::Mutex<()>,
+    /// A disk is resized.
+    pub(super) resizing: tokio::sync::Mutex<()>,
+}
+
+/// How the daemon ends.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// It does: no disk is opened any more.
+    is_ending: AtomicBool,
     /// Told when the last disk has ended.
-    pub emptied: Arc<Notify>,
+    pub(super) emptied: Arc<Notify>,
 }
 
 /// The requests that the control socket answers.
@@ -207,23 +225,17 @@ impl ControlState {
     ) -> ControlState {
         ControlState {
             about,
-            disks: Mutex::default(),
-            refused: Mutex::default(),
-            ready: Mutex::default(),
-            unattached: Mutex::default(),
+            lists: Lists::default(),
             opener,
             frontends,
             watch,
-            opening: Arc::default(),
-            is_ending: AtomicBool::new(false),
-            reloading: tokio::sync::Mutex::default(),
-            resizing: tokio::sync::Mutex::default(),
+            turns: Turns::default(),
+            end: End::default(),
             events,
             sender,
             figures: Figures::default(),
             metrics: metrics::Memory::default(),
             http: HttpPort::default(),
-            emptied: Arc::default(),
         }
     }
 
@@ -232,7 +244,7 @@ impl ControlState {
         let disk = self.opener.refused(disk, reason);
         let text = format!("the disk is not served: {}", disk.reason);
         self.report(Some(&disk.name), Severity::Error, &text);
-        let mut refused = lock(&self.refused);
+        let mut refused = lock(&self.lists.refused);
         refused.retain(|known| known.name != disk.name);
         refused.push(disk);
     }
@@ -242,33 +254,34 @@ impl ControlState {
     /// # Errors
     /// They do not find it everywhere.
     pub(super) async fn serve(&self, disk: Ready) -> Result<()> {
-        lock(&self.refused).retain(|known| known.name != disk.name.0);
+        lock(&self.lists.refused).retain(|known| known.name != disk.name.0);
         // One that was detached before, and came back.
-        lock(&self.disks).retain(|known| known.name() != disk.name.0);
-        lock(&self.disks).push(disk.disk.clone());
+        lock(&self.lists.disks).retain(|known| known.name() != disk.name.0);
+        lock(&self.lists.disks).push(disk.disk.clone());
         self.watch.add(&disk.disk);
-        lock(&self.ready).push(disk.clone());
+        lock(&self.lists.ready).push(disk.clone());
         self.attach(&disk).await
     }
 
     /// The daemon ends.
     pub(super) fn note_end(&self) {
-        self.is_ending.store(true, Ordering::Release);
+        self.end.is_ending.store(true, Ordering::Release);
     }
 
     /// True once the daemon ends.
     pub(super) fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::Acquire)
+        self.end.is_ending.load(Ordering::Acquire)
     }
 
     /// A disk was opened again, beneath its clients, who find it where they did.
     pub(super) fn serve_again(&self, disk: Ready) {
         self.watch.add(&disk.disk);
         self.frontends.tell_export(&disk);
-        for known in lock(&self.disks).iter_mut().filter(|known| known.name() == disk.name.0) {
+        for known in lock(&self.lists.disks).iter_mut().filter(|known| known.name() == disk.name.0)
+        {
             *known = disk.disk.clone();
         }
-        for known in lock(&self.ready).iter_mut().filter(|known| known.name == disk.name) {
+        for known in lock(&self.lists.ready).iter_mut().filter(|known| known.name == disk.name) {
             *known = disk.clone();
         }
     }
@@ -279,7 +292,7 @@ impl ControlState {
     /// Not everywhere; it may be tried again.
     async fn attach(&self, disk: &Ready) -> Result<()> {
         let attached = self.frontends.attach(&self.opener.spec(), disk).await;
-        let mut unattached = lock(&self.unattached);
+        let mut unattached = lock(&self.lists.unattached);
         match attached {
             Ok(()) => unattached.remove(&disk.name.0),
             Err(_) => unattached.insert(disk.name.0.clone()),
@@ -290,16 +303,16 @@ impl ControlState {
     /// Tries it again for a disk that clients do not find everywhere; `None`: it is none.
     pub(super) async fn attach_again(&self, name: &str) -> Option<Result<()>> {
         let is_it = |disk: &Ready| disk.name.0 == name && disk.disk.ended().is_none();
-        let disk = lock(&self.ready).iter().find(|disk| is_it(disk)).cloned();
-        let disk = disk.filter(|_| lock(&self.unattached).contains(name))?;
+        let disk = lock(&self.lists.ready).iter().find(|disk| is_it(disk)).cloned();
+        let disk = disk.filter(|_| lock(&self.lists.unattached).contains(name))?;
         Some(self.attach(&disk).await)
     }
 
     /// Clients find each disk where the configuration says by now; the disks that they do not find everywhere.
     pub(super) async fn attach_all(&self) -> Vec<(String, anyhow::Error)> {
         // One is attached after the other: two would both bind an address that is new.
-        let _one = self.opening.lock().await;
-        let ready = lock(&self.ready).clone();
+        let _one = self.turns.opening.lock().await;
+        let ready = lock(&self.lists.ready).clone();
         let mut missing = Vec::new();
         for disk in ready.iter().filter(|disk| disk.disk.ended().is_none()) {
             if let Err(error) = self.attach(disk).await {
@@ -328,18 +341,18 @@ impl ControlState {
 
     /// The disks that are served, or were.
     pub(super) fn disks(&self) -> Vec<Arc<ServedDisk>> {
-        lock(&self.disks).clone()
+        lock(&self.lists.disks).clone()
     }
 
     /// The disk has ended: was detached, or why it was not as it should be.
     pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
         disk.end(trouble);
-        lock(&self.ready).retain(|ready| ready.name.0 != disk.name());
+        lock(&self.lists.ready).retain(|ready| ready.name.0 != disk.name());
         self.opener.shards.forget(disk.name());
         self.frontends.detach(&self.opener.spec(), disk.name());
         systemd::disks_changed(self);
         if self.present().is_empty() {
-            self.emptied.notify_one();
+            self.end.emptied.notify_one();
         }
     }
 
@@ -367,14 +380,14 @@ impl ControlState {
 
     /// Lets go of the flash of disks that have ended.
     pub(super) async fn close_unused_flash(&self) {
-        let _no_other = self.opening.lock().await;
+        let _no_other = self.turns.opening.lock().await;
         self.close_flash_but_of("").await;
     }
 
     /// A disk that has ended, or was never served, is not part of the configuration any more.
     pub(super) fn forget(&self, name: &str) {
         self.opener.change_spec(difference::without(&self.opener.spec(), name));
-        lock(&self.refused).retain(|known| known.name != name);
+        lock(&self.lists.refused).retain(|known| known.name != name);
         self.frontends.close_unused(&self.opener.spec());
     }
 
@@ -401,7 +414,7 @@ impl ControlState {
             let (name, backend) = (disk.name().to_owned(), disk.info.backend.clone());
             Some(RefusedDisk { name, backend, reason, pool: None })
         });
-        lock(&self.refused).iter().cloned().chain(in_trouble).collect()
+        lock(&self.lists.refused).iter().cloned().chain(in_trouble).collect()
     }
 
     /// Reports an event.

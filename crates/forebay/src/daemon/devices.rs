@@ -43,7 +43,7 @@ pub(super) async fn change(
     };
     // On a task of its own: who asked may leave.
     let carried_out = tokio::spawn(async move {
-        let _one = state.reloading.lock().await;
+        let _one = state.turns.reloading.lock().await;
         match change {
             DeviceChange::Add { pool, device } => add(&state, &pool, device, wish.dry_run).await,
             DeviceChange::Drain { device } => drain(&state, device, wish.dry_run).await,

@@ -231,7 +231,7 @@ impl Daemon {
 
     /// Told when every disk has ended: was detached, or should have been.
     pub fn emptied(&self) -> Arc<tokio::sync::Notify> {
-        self.control.emptied.clone()
+        self.control.end.emptied.clone()
     }
 
     /// Waits until a shard or the owner of a pool fails; a daemon that works never gets here.
@@ -268,7 +268,7 @@ impl Daemon {
         // The control socket answers until the end; only the listeners close.
         self.control.frontends.close().await;
         // A disk that is being opened comes to its shard before that ends, or not at all; no other is opened.
-        let opening = self.control.opening.clone().lock_owned();
+        let opening = self.control.turns.opening.clone().lock_owned();
         let _no_other = timeout_at(Instant::now() + OPENING_TIME_MAX, opening).await;
         self.control.note_end();
         self.control.frontends.close().await;

@@ -80,9 +80,9 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
         shards - 1
     );
     // Nothing else opens or changes a disk: whoever came to the target meanwhile would be on the wrong shard.
-    let _no_change = state.reloading.lock().await;
-    let _no_other = state.opening.lock().await;
-    let _its_size = state.resizing.lock().await;
+    let _no_change = state.turns.reloading.lock().await;
+    let _no_other = state.turns.opening.lock().await;
+    let _its_size = state.turns.resizing.lock().await;
     let spec = opener.spec();
     let together = together(state, &spec, name)?;
     let disks: Vec<String> = together.iter().map(|served| served.name().to_owned()).collect();

@@ -31,7 +31,7 @@ pub(super) async fn pools(State(state): State<Arc<ControlState>>) -> Response {
 
 async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
     // The log of a disk that is being opened changes.
-    let opening = tokio::time::timeout(OPENING_MAX, state.opening.lock());
+    let opening = tokio::time::timeout(OPENING_MAX, state.turns.opening.lock());
     let _one = opening.await.context("a disk is being opened, and that takes long: ask again")?;
     let mut served = Vec::new();
     for disk in state.disks().iter().filter(|disk| disk.ended().is_none()) {

@@ -60,7 +60,7 @@ pub(super) async fn sides(
     let asked = name.clone();
     // On a task of its own: who asked may leave, and what is looked at stays in use until then.
     let look = tokio::spawn(async move {
-        let _one = state.opening.lock().await;
+        let _one = state.turns.opening.lock().await;
         let spec = find(&state, &name)?;
         blocking(&state, move |opener| {
             let (disk, pool) = flash(opener, &spec)?;
@@ -121,7 +121,7 @@ pub(super) async fn serve(
     name: &str,
     decision: Option<Decision>,
 ) -> Result<Resolved> {
-    let _one = state.opening.lock().await;
+    let _one = state.turns.opening.lock().await;
     let mut resolved = Resolved { decided: None, warnings: Vec::new() };
     if decision.is_none()
         && let Some(attached) = state.attach_again(name).await

@@ -50,7 +50,7 @@ pub(super) async fn asked(
 /// # Errors
 /// There is no file, or it cannot be served: nothing changes.
 pub(super) async fn reload(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded> {
-    let _one = state.reloading.lock().await;
+    let _one = state.turns.reloading.lock().await;
     if dry_run {
         return read_again(state, dry_run).await;
     }
@@ -302,7 +302,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         match change::end(&state, &name, disk).await {
             Ok(()) => {
                 // A reload that is under way writes what is in force.
-                let _one = state.reloading.lock().await;
+                let _one = state.turns.reloading.lock().await;
                 state.forget(&name);
             }
             Err(error) => {

@@ -61,8 +61,8 @@ pub(super) async fn reopen(
     disks[at] = after.clone();
     // One that is refused has them when it is opened.
     let Ok(served) = state.find(&before.name.0) else { return Ok(()) };
-    let _one = state.opening.lock().await;
-    let _its_size = state.resizing.lock().await;
+    let _one = state.turns.opening.lock().await;
+    let _its_size = state.turns.resizing.lock().await;
     let ended = served.clone();
     let done = match ended.hold_flash().await {
         Err(error) => Err(error),
@@ -302,7 +302,7 @@ impl<'a> Reopening<'a> {
     async fn open_some_time(&self, before: Among<'_>) {
         loop {
             sleep(TRY_AGAIN).await;
-            let _one = self.state.opening.lock().await;
+            let _one = self.state.turns.opening.lock().await;
             if self.open(before).await.is_ok() {
                 let text = "the disk is open again, and its clients go on";
                 return self.report(Severity::Info, text);

@@ -156,7 +156,7 @@ async fn end(state: &Arc<ControlState>, name: &Name) -> Result<()> {
     if let Ok(disk) = state.find(&name.0) {
         change::end(state, &name.0, disk).await?;
     }
-    let _one = state.reloading.lock().await;
+    let _one = state.turns.reloading.lock().await;
     state.forget(&name.0);
     let spec = state.opener.spec();
     let mut sources = spec.sources.clone().context("it has no configuration that could change")?;
@@ -290,7 +290,7 @@ async fn change_config(
     dry_run: bool,
     edit: impl FnOnce(Before<'_>) -> Result<()>,
 ) -> Result<Reloaded> {
-    let _one = state.reloading.lock().await;
+    let _one = state.turns.reloading.lock().await;
     let old = state.opener.spec();
     let before = old.sources.clone().context("it has no configuration that could change")?;
     let mut after = before.clone();

@@ -42,7 +42,7 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         let spec = state.opener.spec();
         let seen = seen(&state, &spec).await;
         // A change by command goes first: none waits for a disk that does not answer.
-        let Ok(_one) = state.reloading.try_lock() else { continue };
+        let Ok(_one) = state.turns.reloading.try_lock() else { continue };
         if !Arc::ptr_eq(&spec, &state.opener.spec()) {
             continue;
         }

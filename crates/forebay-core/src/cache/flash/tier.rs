@@ -45,13 +45,19 @@ pub(in crate::cache) struct FlashTier {
     changes: Option<Changes>,
     /// A quarantined slot could not be noted: the index is wrong about it.
     pub is_misrecorded: bool,
-    /// Slots from this one on are to go: no other block comes there.
+    leaving: Leaving,
+}
+
+/// The slots that are to go.
+#[derive(Debug)]
+struct Leaving {
+    /// Those from this one on: no other block comes there.
     end: u32,
-    /// Of those that are to go, the ones before this one hold no block.
+    /// Of them, the ones before this one hold no block.
     swept: u32,
     /// None of the free ones is to go.
     is_sifted: bool,
-    /// Those that are to go are empty when these changes are recorded.
+    /// They are empty when these changes are recorded.
     vacated: Option<u64>,
 }
 
@@ -85,10 +91,7 @@ impl FlashTier {
             errors_in_a_row: 0,
             changes: is_recorded.then(Changes::new),
             is_misrecorded: false,
-            end: slots,
-            swept: slots,
-            is_sifted: true,
-            vacated: None,
+            leaving: Leaving { end: slots, swept: slots, is_sifted: true, vacated: None },
         }
     }
 
@@ -196,7 +199,7 @@ impl FlashTier {
 
     fn give_back(&mut self, slot: SlotId) {
         match self.changes {
-            None if slot.0 < self.end => self.dir.release(slot),
+            None if slot.0 < self.leaving.end => self.dir.release(slot),
             None => {}
             Some(_) => self.dir.retire(slot),
         }
@@ -229,7 +232,7 @@ impl FlashTier {
 
     /// True when a slot may become free soon: its record is under way, or not all free ones were looked at.
     pub(in crate::cache) fn awaits_slot(&self) -> bool {
-        self.dir.spare().1 > 0 || !self.is_sifted
+        self.dir.spare().1 > 0 || !self.leaving.is_sifted
     }
 
     /// Slots that are to be empty ahead, so that fills need not wait for the index.
@@ -257,7 +260,7 @@ impl FlashTier {
     /// What was recorded of slots that lost their block is durable: they are free, but for those that are to go.
     pub(in crate::cache) fn free_recorded(&mut self) {
         if self.is_shrinking() {
-            self.dir.take_recorded_from(SlotId(self.end));
+            self.dir.take_recorded_from(SlotId(self.leaving.end));
         }
         self.dir.free_recorded();
     }
@@ -376,10 +379,10 @@ impl FlashTier {
     pub(in crate::cache) fn check_invariants(&self) {
         self.dir.check_invariants();
         assert!(self.busy.iter().all(|b| b.ios > 0));
-        assert!(self.end <= self.dir.slots());
+        assert!(self.leaving.end <= self.dir.slots());
         let homeless = self.busy.iter().filter(|b| self.dir.block_of(b.slot).is_none());
-        let homeless = homeless.filter(|b| b.slot.0 < self.end).count();
-        let leaving = (self.end..self.dir.slots()).map(SlotId);
+        let homeless = homeless.filter(|b| b.slot.0 < self.leaving.end).count();
+        let leaving = (self.leaving.end..self.dir.slots()).map(SlotId);
         let withheld = leaving.filter(|slot| self.dir.is_taken(*slot)).count();
         assert_eq!(self.dir.taken() as usize, homeless + withheld, "a slot was lost");
     }

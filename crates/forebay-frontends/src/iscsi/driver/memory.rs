@@ -23,7 +23,7 @@ impl Connection {
         if !self.session.has_room(wanted.into()) || !self.session.may_begin(device, key) {
             return false;
         }
-        let memory = match self.session.task(key).medium {
+        let memory = match self.session.task(key).work.medium {
             Some(Medium::Write { range, .. }) => {
                 let range = work::first(range, wanted.into());
                 cx.write_buffer(disk, range).map(|buffer| Memory {

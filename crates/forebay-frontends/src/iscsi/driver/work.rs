@@ -94,8 +94,8 @@ impl Connection {
         let task = self.session.task(key);
         let unit = task.unit.expect("work on the medium is of a unit");
         let disk = device.units[unit].disk;
-        let (progress, taken, limit) = (task.progress, task.data.wanted, self.read_limit(key));
-        let Some(medium) = &self.session.task(key).medium else { return Asked::Never };
+        let (progress, taken, limit) = (task.work.progress, task.data.wanted, self.read_limit(key));
+        let Some(medium) = &self.session.task(key).work.medium else { return Asked::Never };
         let (range, op) = match *medium {
             Medium::Read { range, no_admit } => {
                 let range = first(range, limit);
@@ -170,7 +170,7 @@ impl Connection {
     /// Bytes that are read for a task: what the initiator takes, in whole blocks.
     fn read_limit(&self, key: u32) -> u64 {
         let task = self.session.task(key);
-        let expected = if task.reads { u64::from(task.expected_len) } else { 0 };
+        let expected = if task.wish.reads { u64::from(task.wish.expected_len) } else { 0 };
         expected.next_multiple_of(super::super::BLOCK.into())
     }
 
@@ -232,7 +232,7 @@ impl Connection {
             self.session.retire(device, key);
             return;
         }
-        let medium = task.medium.as_ref().expect("the engine has work on the medium");
+        let medium = task.work.medium.as_ref().expect("the engine has work on the medium");
         let spans = spans_of(reply, slices);
         match medium {
             Medium::Read { .. } if reply.status.is_ok() => {
@@ -288,11 +288,12 @@ impl Connection {
         spans: impl Iterator<Item = Span>,
     ) -> Asked {
         let task = self.session.task(key);
-        let (Some(Medium::OrWrite { range, fua }), Sink::Bytes(data)) = (&task.medium, &task.sink)
+        let (Some(Medium::OrWrite { range, fua }), Sink::Bytes(data)) =
+            (&task.work.medium, &task.sink)
         else {
             return Asked::Never;
         };
-        let range = rest(*range, task.progress, COMPARE_MAX);
+        let range = rest(*range, task.work.progress, COMPARE_MAX);
         let op = |buffer| Op::CompareAndWrite { buffer, fua: *fua };
         let Some(memory) = compare_memory(cx, disk, range) else { return Asked::Busy };
         let found = &mut self.scratch;
@@ -300,7 +301,7 @@ impl Connection {
         let arena = &cx.port(disk).memory;
         spans.for_each(|span| arena.append_to(span.offset, span.len, found));
         arena.write_at(memory.first.offset, found);
-        let data = &data[task.progress as usize..][..found.len()];
+        let data = &data[task.work.progress as usize..][..found.len()];
         found.iter_mut().zip(data).for_each(|(byte, more)| *byte |= more);
         arena.write_at(memory.second.offset, found);
         let request = Request { tag: self.link.tag(key), range, op: op(memory.buffer) };
@@ -314,21 +315,22 @@ impl Connection {
     /// The request that was answered is done.
     fn advance(&mut self, key: u32) {
         let task = self.session.task_mut(key);
-        let step = match task.medium.as_ref().expect("it had work") {
+        let step = match task.work.medium.as_ref().expect("it had work") {
             Medium::Verify { range, .. } | Medium::Compare { range, .. } => {
-                rest(*range, task.progress, CHUNK).len()
+                rest(*range, task.work.progress, CHUNK).len()
             }
-            Medium::OrWrite { range, .. } => rest(*range, task.progress, COMPARE_MAX).len(),
+            Medium::OrWrite { range, .. } => rest(*range, task.work.progress, COMPARE_MAX).len(),
             Medium::WriteSame { range, .. } => match &task.sink {
                 Sink::Bytes(block) if block.iter().any(|byte| *byte != 0) => {
-                    rest(*range, task.progress, CHUNK).len()
+                    rest(*range, task.work.progress, CHUNK).len()
                 }
                 Sink::Bytes(_) | Sink::Nowhere | Sink::Memory(_) => range.len(),
             },
             Medium::Zero { range, .. } | Medium::Prefetch { range, .. } => range.len(),
             Medium::Unmap { ranges, .. } => {
                 let empty = |range: &&ByteRange| range.is_empty();
-                let skipped = ranges.iter().skip(task.progress as usize).take_while(empty).count();
+                let skipped =
+                    ranges.iter().skip(task.work.progress as usize).take_while(empty).count();
                 skipped as u64 + 1
             }
             Medium::Read { .. }
@@ -337,7 +339,7 @@ impl Connection {
             | Medium::Flush
             | Medium::Allocation { .. } => 1,
         };
-        task.progress += step;
+        task.work.progress += step;
     }
 
     /// Compares what was read with a task's data.
@@ -350,8 +352,8 @@ impl Connection {
     ) -> Result<(), Done<'static>> {
         let task = self.session.task(key);
         let Sink::Bytes(expected) = &task.sink else { return Ok(()) };
-        let is_pattern = matches!(task.medium, Some(Medium::Compare { pattern: true, .. }));
-        let mut at = if is_pattern { 0 } else { task.progress as usize };
+        let is_pattern = matches!(task.work.medium, Some(Medium::Compare { pattern: true, .. }));
+        let mut at = if is_pattern { 0 } else { task.work.progress as usize };
         for span in spans {
             let mut offset = span.offset;
             let end = offset + u64::from(span.len);
@@ -379,7 +381,7 @@ impl Connection {
         let task = self.session.task(key);
         let unit = task.unit.expect("work on the medium is of a unit");
         let member = self.session.member();
-        let medium = task.medium.as_ref().expect("it had work");
+        let medium = task.work.medium.as_ref().expect("it had work");
         let response: Response = device.medium_done(member, unit, medium, done);
         let session = &mut self.session;
         self.outbox.append(|out| session.answer(device, key, response, out));

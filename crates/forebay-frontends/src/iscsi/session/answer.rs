@@ -49,11 +49,11 @@ impl Session {
         }
         let has_data = matches!(response.status, Status::Good | Status::ConditionMet);
         let found = task.medium_len().max(response.data.len() as u64);
-        let actual = if has_data { task.needed.max(found) } else { task.needed };
+        let actual = if has_data { task.work.needed.max(found) } else { task.work.needed };
         let mut piece = self.piece(&task, actual);
         // A command that claims to read and to write may have taken more than it gives.
         piece.total = piece.total.min(response.data.len() as u32);
-        if has_data && task.reads && piece.total > 0 {
+        if has_data && task.wish.reads && piece.total > 0 {
             self.put_data_in(piece, &response.data, out);
         } else {
             self.put_response(&task, &response, actual, out);
@@ -106,7 +106,7 @@ impl Session {
     }
 
     fn piece(&self, task: &Task, actual: u64) -> DataInPiece {
-        let limit = if task.reads { task.expected_len } else { 0 };
+        let limit = if task.wish.reads { task.wish.expected_len } else { 0 };
         DataInPiece {
             tag: task.tag,
             total: actual.min(limit.into()) as u32,

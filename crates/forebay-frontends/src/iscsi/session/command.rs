@@ -10,7 +10,7 @@
 use forebay_core::ids::Nanos;
 
 use super::super::codec::{Answer, Command, NO_TAG, Pdu};
-use super::super::task::{DataOut, Phase, Sequence, Sink, Task, Verdict};
+use super::super::task::{DataOut, Phase, Sequence, Sink, Task, Verdict, Wish, Work};
 use super::{Broken, Device, Session, Step, answer};
 use crate::scsi::{Cdb, Code, Key, Medium, Outcome, Response, Sense};
 
@@ -37,23 +37,24 @@ impl Session {
             return Ok(Step::Done);
         }
         let unit = device.find(pdu.lun);
-        let task = Task {
-            tag: pdu.tag,
-            unit,
+        let wish = Wish {
             lun: pdu.lun,
             cdb: Cdb(command.cdb),
             reads: command.reads,
             writes: command.writes,
             expected_len: command.expected_len,
             is_immediate: pdu.is_immediate,
+        };
+        let task = Task {
+            tag: pdu.tag,
+            unit,
+            wish,
             phase: Phase::Collecting,
             data: DataOut::new(0, pdu.data_len as u32, is_open),
             sink: Sink::Nowhere,
-            medium: None,
-            needed: 0,
+            work: Work::default(),
             answer: None,
             bytes: 0,
-            progress: 0,
             deadline: Nanos::NEVER,
             stage: unit.and_then(|unit| device.enter(unit, command.attribute)),
         };
@@ -83,8 +84,8 @@ impl Session {
         list: Option<&[u8]>,
     ) -> Outcome {
         let task = self.task(key);
-        let data_out = if task.writes { task.expected_len } else { 0 };
-        device.ask(self.member, task.unit, task.cdb, data_out, list)
+        let data_out = if task.wish.writes { task.wish.expected_len } else { 0 };
+        device.ask(self.member, task.unit, task.wish.cdb, data_out, list)
     }
 
     /// Does what an outcome says.
@@ -99,8 +100,9 @@ impl Session {
             Outcome::Done(response) => self.answer(device, key, response, out),
             Outcome::DataOut(len) => {
                 let task = self.task_mut(key);
-                task.needed = len.into();
-                task.data.wanted = if task.writes { len.min(task.expected_len) } else { 0 };
+                task.work.needed = len.into();
+                task.data.wanted =
+                    if task.wish.writes { len.min(task.wish.expected_len) } else { 0 };
                 task.sink = Sink::Bytes(Vec::new());
                 self.wait_for_data(key);
                 self.go_on(device, key, out);
@@ -133,12 +135,12 @@ impl Session {
         let taken = medium.data_out(super::super::BLOCK);
         let task = self.task_mut(key);
         // The unit has cut a write to the blocks that the initiator has data for; the residual is of the command's.
-        let is_cut = taken < task.cdb.write_len()
-            && u64::from(task.expected_len) < task.cdb.write_len()
+        let is_cut = taken < task.wish.cdb.write_len()
+            && u64::from(task.wish.expected_len) < task.wish.cdb.write_len()
             && matches!(medium, Medium::Write { .. } | Medium::OrWrite { .. });
-        let needed = if is_cut { task.cdb.write_len() } else { taken };
-        task.needed = needed;
-        let announced = if task.writes { task.expected_len } else { 0 };
+        let needed = if is_cut { task.wish.cdb.write_len() } else { taken };
+        task.work.needed = needed;
+        let announced = if task.wish.writes { task.wish.expected_len } else { 0 };
         let offered = taken.min(announced.into()) as u32;
         let is_write = matches!(medium, Medium::Write { .. });
         // A write of less data than blocks writes the blocks for which there are data.
@@ -150,7 +152,7 @@ impl Session {
         }
         let wants_memory = matches!(medium, Medium::Write { .. } | Medium::CompareAndWrite { .. });
         task.data.wanted = wanted;
-        task.medium = Some(medium);
+        task.work.medium = Some(medium);
         if wanted == 0 {
             self.go_on(device, key, out);
             return Step::Done;
@@ -177,7 +179,7 @@ impl Session {
         let Some(key) = key else { return Ok(()) };
         let first_burst = self.terms.rules.first_burst;
         let task = self.task_mut(key);
-        let limit = first_burst.min(task.expected_len);
+        let limit = first_burst.min(task.wish.expected_len);
         let verdict = task.data.admit(sequence, limit);
         match verdict {
             Verdict::Take => self.expect(Some(key), pdu.data_len),
@@ -214,7 +216,7 @@ impl Session {
         }
         let task = self.task_mut(key);
         task.deadline = Nanos::NEVER;
-        if task.medium.is_some() {
+        if task.work.medium.is_some() {
             task.phase = Phase::Queued;
             match task.stage {
                 Some(_) => self.waiting.ready.push_back(key),
@@ -238,7 +240,7 @@ impl Session {
             let name = |_| u32::from(serial) << 16 | key;
             let Some(ready) = task.data.ask(burst, outstanding, name) else { return };
             let answer = Answer::ReadyToTransfer {
-                lun: task.lun,
+                lun: task.wish.lun,
                 transfer_tag: ready.transfer_tag,
                 r2t_sn: ready.r2t_sn,
                 offset: ready.offset,

@@ -116,7 +116,7 @@ impl Session {
             }
             if answers {
                 let task = self.task(key);
-                let told = (task.tag, task.residual(task.needed), task.data.r2t_sn);
+                let told = (task.tag, task.residual(task.work.needed), task.data.r2t_sn);
                 self.late.push(Late::Aborted(told));
             }
             self.abort(device, key);

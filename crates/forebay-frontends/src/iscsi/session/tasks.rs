@@ -85,7 +85,7 @@ impl Tasks {
     }
 
     fn count_of(&mut self, task: &Task) -> &mut u32 {
-        if task.is_immediate { &mut self.immediate } else { &mut self.numbered }
+        if task.wish.is_immediate { &mut self.immediate } else { &mut self.numbered }
     }
 }
 

@@ -126,7 +126,7 @@ impl World {
         let key = session.ready(&self.device, &Passed::default()).expect("a task is ready");
         session.start();
         session.take_buffer(key);
-        let medium = session.task(key).medium.clone().unwrap();
+        let medium = session.task(key).work.medium.clone().unwrap();
         let mut out = Vec::new();
         if let Medium::Read { range, .. } = &medium {
             let mut piece = session.answer_read(&mut self.device, key, range.len(), &mut out);

@@ -53,13 +53,13 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let state = Arc::new(state);
     state.refuse(&spec.disks[0], "something else".to_owned());
     // Who asks for both sides may leave: they are looked at all the same, and nobody else is let in before.
-    let opening = state.opening.lock().await;
+    let opening = state.turns.opening.lock().await;
     let mut asked = Box::pin(sides(State(state.clone()), Path("db".to_owned())));
     std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending())).await;
     drop(asked);
     tokio::task::yield_now().await;
     drop(opening);
-    assert!(state.opening.try_lock().is_err());
+    assert!(state.turns.opening.try_lock().is_err());
 
     for failed in 1..=2 {
         let error = serve(&state, "db", None).await.unwrap_err().to_string();

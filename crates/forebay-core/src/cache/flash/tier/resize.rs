@@ -26,30 +26,30 @@ impl FlashTier {
         for slot in (before..slots).rev() {
             self.dir.release(SlotId(slot));
         }
-        (self.end, self.swept) = (slots, slots);
+        (self.leaving.end, self.leaving.swept) = (slots, slots);
     }
 
     /// Slots from `end` on are to go.
     pub(in crate::cache) fn begin_shrinking(&mut self, end: u32) {
         assert!(end <= self.dir.slots() && !self.is_shrinking(), "one change after the other");
-        (self.end, self.swept, self.is_sifted) = (end, end, false);
+        (self.leaving.end, self.leaving.swept, self.leaving.is_sifted) = (end, end, false);
         self.dir.begin_taking_from(SlotId(end));
     }
 
     /// True while slots are to go.
     pub(in crate::cache) fn is_shrinking(&self) -> bool {
-        self.end < self.dir.slots()
+        self.leaving.end < self.dir.slots()
     }
 
     /// The next block that has to leave, after at most `visits` slots. `None`: there is none in them.
     pub(in crate::cache) fn next_leaving(&mut self, visits: &mut u32) -> Option<BlockIndex> {
-        if !self.is_sifted {
-            self.is_sifted = self.dir.sift(*visits);
+        if !self.leaving.is_sifted {
+            self.leaving.is_sifted = self.dir.sift(*visits);
             return None;
         }
-        while *visits > 0 && self.swept < self.dir.slots() {
-            let slot = SlotId(self.swept);
-            (self.swept, *visits) = (self.swept + 1, *visits - 1);
+        while *visits > 0 && self.leaving.swept < self.dir.slots() {
+            let slot = SlotId(self.leaving.swept);
+            (self.leaving.swept, *visits) = (self.leaving.swept + 1, *visits - 1);
             if let Some(block) = self.dir.block_of(slot) {
                 return Some(block);
             }
@@ -61,29 +61,29 @@ impl FlashTier {
     /// or an I/O is on them.
     pub(in crate::cache) fn vacated(&mut self) -> Option<u64> {
         let is_over = self.is_shrinking()
-            && self.is_sifted
-            && self.swept == self.dir.slots()
-            && !self.busy.iter().any(|busy| busy.slot.0 >= self.end);
-        if is_over && self.vacated.is_none() {
+            && self.leaving.is_sifted
+            && self.leaving.swept == self.dir.slots()
+            && !self.busy.iter().any(|busy| busy.slot.0 >= self.leaving.end);
+        if is_over && self.leaving.vacated.is_none() {
             // A slot that an I/O was on until now is recorded anew: in a batch that begins from now on.
-            self.vacated = Some(self.begin_change());
+            self.leaving.vacated = Some(self.begin_change());
         }
-        self.vacated
+        self.leaving.vacated
     }
 
     /// True while something has to be done until they are vacated.
     pub(in crate::cache) fn is_vacating(&self) -> bool {
-        self.is_shrinking() && self.vacated.is_none()
+        self.is_shrinking() && self.leaving.vacated.is_none()
     }
 
     /// Forgets the slots that are to go. They are vacated, and recorded as empty where that is recorded.
     pub(in crate::cache) fn end_shrinking(&mut self) {
-        self.vacated = None;
-        self.dir.resize(self.end);
-        self.checksums.truncate(self.end as usize * self.granules as usize);
+        self.leaving.vacated = None;
+        self.dir.resize(self.leaving.end);
+        self.checksums.truncate(self.leaving.end as usize * self.granules as usize);
         self.checksums.shrink_to_fit();
         if let Some(changes) = &mut self.changes {
-            changes.forget_from(SlotId(self.end));
+            changes.forget_from(SlotId(self.leaving.end));
         }
     }
 }
