@@ -219,13 +219,8 @@ impl Arena {
     pub fn prefetch(&self, offset: u64, len: u32) {
         let at = self.piece(offset, len as usize);
         for line in (0..len.min(PREFETCHED) as usize).step_by(LINE) {
-            // SAFETY: the line begins in the mapping (`piece`); a prefetch reads nothing that the program sees.
-            #[cfg(target_arch = "x86_64")]
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                    at.add(line).cast(),
-                );
-            }
+            // SAFETY: the line begins in the mapping (`piece`).
+            prefetch_line(unsafe { at.add(line) });
         }
     }
 
@@ -391,6 +386,19 @@ impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Arena").field("len", &self.len).finish_non_exhaustive()
     }
+}
+
+/// Where this CPU can be told.
+#[inline]
+fn prefetch_line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program sees, and fails at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Maps `len` bytes, a multiple of the page size, at a multiple of [`HUGE_PAGE`], without access.

@@ -111,7 +111,7 @@ struct Due {
     check_at: Nanos,
 }
 
-/// A session that was lost and is not restored.
+/// The loss of a session, and what follows.
 #[derive(Debug)]
 struct Loss {
     /// Why, in words for an operator.

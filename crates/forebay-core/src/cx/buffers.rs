@@ -98,9 +98,9 @@ impl BufferPool {
         })
     }
 
-    /// True when [`BufferPool::idle`] finds pages once they are not in use.
+    /// True when [`BufferPool::idle`] finds pages once they, and those behind them, are not in use.
     pub(crate) fn has_touched(&self) -> bool {
-        self.touched.max(self.reached) > HUGE
+        self.touched.max(self.reached).min(self.pages / HUGE * HUGE) > HUGE
     }
 
     /// Behind the last page that is taken.

@@ -44,7 +44,7 @@ const HELD_MAX: usize = 32 << 20;
 pub struct Device {
     /// In the order in which they came.
     pub units: Vec<Unit>,
-    /// Of each unit, what is beside it.
+    /// What the target knows of each unit.
     beside: Vec<Beside>,
     /// The numbers of those that they see, sorted.
     luns: Vec<Lun>,

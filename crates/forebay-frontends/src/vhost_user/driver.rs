@@ -211,7 +211,7 @@ impl Queue {
             cx.port(self.known.disk).engine.look_ahead(starts);
         }
         let Some((found, pieces)) = self.coming.next() else { return Ok(false) };
-        self.ring.advance();
+        // What is no request stays where it is: a ring that was broken for a moment goes on there.
         let Found { head, asked, status } = found?;
         let data = match asked {
             Asked::Write(_) => &mut pieces.readable,
@@ -220,6 +220,7 @@ impl Queue {
         if !self.requests.begin(head, status, data) {
             return Err(Broken::InFlight(head));
         }
+        self.ring.advance();
         if self.ring.take(head) {
             count(&self.tells.counters.replayed);
         }

@@ -189,11 +189,14 @@ impl Ring {
         let next = self.queue.next_avail();
         let position = next.wrapping_add(ahead as u16);
         if position == self.seen {
-            self.seen = self.offered()?;
-            if self.seen.wrapping_sub(next) > self.queue.size() {
+            let offered = self.offered()?;
+            let ready = offered.wrapping_sub(next);
+            // It goes on, and never back.
+            if ready > self.queue.size() || usize::from(ready) < ahead {
                 return Err(Broken::Available);
             }
-            if position == self.seen {
+            self.seen = offered;
+            if offered == position {
                 return Ok(None);
             }
         }

@@ -40,7 +40,7 @@ impl Coming {
         Coming { found: Vec::with_capacity(TOGETHER.into()), pieces, next: 0 }
     }
 
-    /// Reads the next requests of the ring, once all of before were taken; where those begin that transfer something.
+    /// Reads the next requests of the ring; where those begin that transfer something.
     pub(super) fn read(
         &mut self,
         ring: &mut Ring,

@@ -204,7 +204,7 @@ fn check_broken(breaks: impl Fn(&mut Guest)) {
     assert_eq!(counters.broken.load(Ordering::Relaxed), 1);
     let end = std::thread::spawn(move || orders.give(Order::Stop));
     shard.run("it can be stopped", |_| end.is_finished());
-    assert!(end.join().unwrap().is_some());
+    assert_eq!(end.join().unwrap(), Some(1), "behind what was taken");
 }
 
 #[test]
@@ -402,8 +402,15 @@ fn requests_are_looked_at_in_their_order_before_one_is_taken() {
     assert_eq!(ring.position(), 1);
     guest.offer(RING);
     assert_eq!((ring.look(3), ring.look(0)), (Err(Broken::Index(RING)), Ok(Some(0))));
-    guest.set_available(30_000);
-    assert_eq!((ring.look(4), ring.look(0)), (Err(Broken::Available), Ok(Some(0))));
+    // Far ahead, and back: what is behind is never taken for a request.
+    for wrong in [30_000, 2] {
+        guest.set_available(wrong);
+        for _ in 0..2 {
+            assert_eq!((ring.look(4), ring.look(0)), (Err(Broken::Available), Ok(Some(0))));
+        }
+    }
+    guest.set_available(5);
+    assert_eq!(ring.look(4), Ok(None));
 }
 
 #[test]

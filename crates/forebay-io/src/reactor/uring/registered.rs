@@ -110,8 +110,8 @@ impl Registered {
         }
     }
 
-    /// Lets go of a part of an arena, which is whole windows. They are not registered again: a kernel may keep the old pages
-    /// until requests of before have ended (those on an idle socket), and would keep more each time.
+    /// Lets go of a part of an arena, which is whole windows. Kernels before 6.15 keep the pages until all requests of before
+    /// have ended, as those on an idle socket do not. There they are not registered again: more would be kept each time.
     ///
     /// # Errors
     /// The kernel's; those windows up to one that it keeps are let go.
@@ -125,12 +125,14 @@ impl Registered {
         let is_whole = part.start.is_multiple_of(WINDOW) && part.end.is_multiple_of(WINDOW);
         assert!(is_whole && part.end <= windows.tail, "a part of a window");
         let numbers = (part.start / WINDOW) as usize..(part.end / WINDOW) as usize;
+        // It came with that version, and says nothing else here.
+        let lets_go_at_once = ring.params().is_feature_no_iowait();
         for window in &mut windows.windows[numbers] {
             if let Window::Registered(slot) = *window {
                 clear_buffer(ring, slot)?;
                 self.free_buffers.push(slot);
+                *window = if lets_go_at_once { Window::Used(0) } else { Window::Refused };
             }
-            *window = Window::Refused;
         }
         Ok(())
     }
