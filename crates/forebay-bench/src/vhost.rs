@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use forebay_io::arena::Arena;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_driver::{
     EventFd, QueueNotifier, VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport,
@@ -24,6 +24,11 @@ use crate::offsets::{Offsets, Pattern};
 use crate::process;
 use crate::report::{Latencies, Report};
 use crate::size;
+
+/// Whoever waits longer for an answer gives up: the device may be gone.
+const SILENT_MAX: Duration = Duration::from_secs(30);
+/// Looks at a ring between two looks at the clock.
+const LOOKS: u32 = 1 << 22;
 
 /// How a client learns of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -145,6 +150,8 @@ impl Client {
 
     /// The contexts of what was answered, at least one.
     fn answers(&mut self, into: &mut Vec<usize>) -> anyhow::Result<()> {
+        let mut looks = 0_u32;
+        let mut silent_since = None;
         loop {
             for answer in self.queue.completions() {
                 ensure!(answer.ret == 0, "a request failed: {}", answer.ret);
@@ -152,7 +159,18 @@ impl Client {
             }
             match self.wait {
                 _ if !into.is_empty() => return Ok(()),
-                Wait::Poll => std::hint::spin_loop(),
+                Wait::Poll => {
+                    looks = looks.wrapping_add(1);
+                    // The clock is looked at so rarely that it takes no part in what is measured.
+                    if looks.is_multiple_of(LOOKS) {
+                        let since = silent_since.get_or_insert_with(Instant::now);
+                        ensure!(
+                            since.elapsed() < SILENT_MAX,
+                            "the device does not answer any more"
+                        );
+                    }
+                    std::hint::spin_loop();
+                }
                 Wait::Block => self.sleep()?,
             }
         }
@@ -161,7 +179,9 @@ impl Client {
     /// Sleeps until it is called.
     fn sleep(&self) -> anyhow::Result<()> {
         // A device may have made the descriptor that both have one that does not block.
-        poll(&mut [PollFd::from_borrowed_fd(self.called.as_fd(), PollFlags::IN)], None)?;
+        let mut called = [PollFd::from_borrowed_fd(self.called.as_fd(), PollFlags::IN)];
+        let patience = Timespec { tv_sec: SILENT_MAX.as_secs() as i64, tv_nsec: 0 };
+        ensure!(poll(&mut called, Some(&patience))? > 0, "the device does not answer any more");
         match self.called.read() {
             Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error.into()),
             _ => Ok(()),

@@ -41,6 +41,9 @@ const EVENTS_MAX: u64 = 2_000_000;
 /// Sets the chances of a journal apart.
 const JOURNAL: u64 = 0x6a6f_7572_6e61_6c00;
 
+/// Idle memory of requests goes back after so many events.
+const GIVE_BACK_EVERY: u64 = 512;
+
 /// Actions are carried out at the latest before nothing happens for this long.
 const ROUND_MAX: Nanos = Nanos::from_micros(10);
 
@@ -391,6 +394,8 @@ impl<'a> World<'a> {
         }
         if self.events.is_multiple_of(self.setup.check_every) {
             self.engine.check_invariants();
+        }
+        if self.events.is_multiple_of(GIVE_BACK_EVERY) {
             self.give_buffers_back();
         }
         self.look_at_point();
