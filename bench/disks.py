@@ -46,11 +46,12 @@ def measured(run, name, lines):
     with open(config, "w") as f:
         f.write(text + '[[nbd]]\nlisten = "%s"\n' % listen)
     began = time.monotonic()
-    process = run.bed.spawn([run.bed.program, "serve", "--config", config], stdout=subprocess.PIPE,
-                            stderr=subprocess.DEVNULL)
-    for line in process.stdout:
-        if b"ready" in line:
-            break
+    said = os.path.join(folder, "said")
+    with open(said, "w") as log:
+        process = run.bed.spawn([run.bed.program, "serve", "--config", config], stdout=subprocess.PIPE, stderr=log)
+    if not any(b"ready" in line for line in process.stdout):
+        with open(said) as log:
+            raise RuntimeError("%s ended: %s" % (name, log.read()[-500:]))
     out = {"ready, s": time.monotonic() - began}
     before, now = None, memory_mib(process.pid)
     while now != before:  # cache memory comes after the start
