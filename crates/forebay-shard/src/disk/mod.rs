@@ -62,6 +62,9 @@ pub use beneath::Heritage;
 pub use flash::FlashUse;
 pub use log::LogShare;
 
+/// Slots that are prefetched for the replies of a batch. The CPU's nearest cache holds the starts of hardly more.
+const EXPECTED_MAX: usize = 256;
+
 /// See the module.
 pub(crate) struct ShardDisk {
     id: DiskId,
@@ -263,9 +266,9 @@ impl ShardDisk {
         std::mem::replace(&mut self.port.actions, std::mem::take(&mut self.turn.running))
     }
 
-    /// What is about to be sent is on its way to the CPU, for all replies at once.
+    /// What is about to be sent is on its way to the CPU, for many replies at once.
     pub(crate) fn expect_replies(&self, actions: &Actions) {
-        for slice in &actions.slices {
+        for slice in actions.slices.iter().take(EXPECTED_MAX) {
             self.port.memory.prefetch(slice.offset, slice.len);
         }
     }
