@@ -80,6 +80,7 @@ fn write(engine: &mut Engine, memory: &mut [u8], leases: &mut u32, len: u64) -> 
                 *leases += 1;
                 engine.leased(Nanos(1), Ok((SegmentId(*leases), (*leases).into())), actions);
             }
+            Action::GrowStaging => engine.staging_grown(Nanos(1), true, actions),
             _ => {}
         }));
     }

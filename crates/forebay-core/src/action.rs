@@ -259,6 +259,8 @@ pub enum Action {
     Log(u32),
     /// Lease another log segment; answered with `Engine::leased`.
     Lease,
+    /// Take memory for the rest of the groups; answered with `Engine::staging_grown`.
+    GrowStaging,
     /// Give a log segment back.
     Unlease(SegmentId),
     /// Copy the pages that [`crate::engine::Engine::ring_pages`] has into memory, to be written.

@@ -6,6 +6,7 @@ use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Generation, Nanos, Uuid};
 use crate::journal::JournalConfig;
 use crate::policy::PolicyKind;
+use crate::write_back::format::GROUP_PAGES_FIRST;
 
 /// How a disk uses its cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -167,6 +168,8 @@ pub struct WriteLogConfig {
     pub generation: Generation,
     /// Staged records survive the process: a plain write is acknowledged when it is staged.
     pub staging: bool,
+    /// Data pages of each group that there is memory for from the start, where staged records survive the process.
+    pub group_pages_first: u32,
     /// Order of destaging.
     pub order: DestageOrder,
     /// Flush primary storage after each epoch (or window).
@@ -209,6 +212,7 @@ impl WriteLogConfig {
             segments_found: 0,
             generation: Generation(1),
             staging: true,
+            group_pages_first: GROUP_PAGES_FIRST,
             order: DestageOrder::Strict,
             journal: None,
             barrier: false,

@@ -23,6 +23,8 @@ pub trait Executor {
     fn build(&mut self, action: LogAction);
     /// Leases a segment for the log; answered with `Engine::leased`.
     fn lease(&mut self);
+    /// Takes memory for the rest of the groups; answered with `Engine::staging_grown`.
+    fn grow_staging(&mut self);
     /// Gives a segment of the log back.
     fn unlease(&mut self, segment: SegmentId);
     /// Copies the pages of the cache index that are to be written into memory.
@@ -52,6 +54,7 @@ impl Actions {
                 Action::Compare { id, found, expected } => executor.compare(id, found, expected),
                 Action::Log(index) => executor.build(self.log[index as usize]),
                 Action::Lease => executor.lease(),
+                Action::GrowStaging => executor.grow_staging(),
                 Action::Unlease(segment) => executor.unlease(segment),
                 Action::Ring { memory } => executor.copy_index(memory),
                 Action::Journal { memory } => executor.copy_journal(memory),

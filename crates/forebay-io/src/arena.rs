@@ -85,8 +85,8 @@ impl Arena {
     }
 
     /// As [`Arena::reserve`], but from `tail` on (a multiple of the page size) the memory is `file`,
-    /// from its start, and is there at once. It begins with the bytes of the file, and outlives the process. The file,
-    /// on tmpfs, must have space allocated for all of it, and nobody else may shorten it.
+    /// from its start. It begins with the bytes of the file, and outlives the process. The file, on tmpfs, must have space
+    /// allocated for a page before that is touched (the kernel ends the process otherwise), and nobody else may shorten it.
     ///
     /// # Errors
     /// As [`Arena::reserve`]; `InvalidInput` when the file is too short or the tail does not begin at a page.
@@ -116,7 +116,6 @@ impl Arena {
             arena.map_tail(tail, file)?;
         }
         arena.advise(0..len as u64)?;
-        arena.fault_tail()?;
         Ok(arena)
     }
 
@@ -341,19 +340,6 @@ impl Arena {
         }
         self.tail = tail;
         Ok(())
-    }
-
-    /// Maps the pages of the file, which are there. One that is not would be an error here, and end the process later.
-    fn fault_tail(&self) -> io::Result<()> {
-        let (tail, len) = (self.piece(self.tail_start(), 0), self.len - self.tail);
-        // SAFETY: the end of our own mapping; the call only faults its pages in.
-        let faulted = unsafe { libc::madvise(tail.cast(), len, libc::MADV_POPULATE_WRITE) };
-        let error = io::Error::last_os_error();
-        // Before Linux 5.14 the kernel does not know the advice: they are faulted in when they are used.
-        match faulted == 0 || error.raw_os_error() == Some(libc::EINVAL) {
-            true => Ok(()),
-            false => Err(error),
-        }
     }
 
     fn advise(&self, part: Range<u64>) -> io::Result<()> {

@@ -48,6 +48,11 @@ impl Executor for World<'_> {
         self.queue.plan(when, Event::Lease);
     }
 
+    fn grow_staging(&mut self) {
+        let when = self.now.plus(Nanos(self.chance.skewed(100_000)));
+        self.queue.plan(when, Event::Staging);
+    }
+
     fn unlease(&mut self, segment: SegmentId) {
         self.pool.give_back(segment);
     }

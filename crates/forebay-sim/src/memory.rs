@@ -5,7 +5,8 @@
 //! - memory that a device writes from does not change until the I/O completes;
 //! - slots and buffers of a reply do not change until they were sent or given back;
 //! - source and destination of a copy do not overlap;
-//! - nobody touches memory that is not there: room for RAM slots that there are none of.
+//! - nobody touches memory that is not there: room for RAM slots that there are none of, and for groups of the log that
+//!   the staging file has not grown to.
 //!
 //! Memory that nobody has written yet holds rubbish. To make a run cheap it is kept for the next one
 //! on the same thread, and only what was touched is made rubbish again.
@@ -45,6 +46,8 @@ pub struct Memory {
     claims: Vec<(Span, Claim)>,
     /// What is not there.
     missing: Range<u64>,
+    /// The same of the groups: the staging file has no memory for it yet.
+    unstaged: Vec<Range<u64>>,
 }
 
 fn end(span: Span) -> u64 {
@@ -67,7 +70,7 @@ impl Memory {
             bytes.resize(size as usize, RUBBISH);
         }
         let touched = vec![false; size.div_ceil(PAGE) as usize];
-        Memory { bytes, size, touched, claims: Vec::new(), missing: 0..0 }
+        Memory { bytes, size, touched, claims: Vec::new(), missing: 0..0, unstaged: Vec::new() }
     }
 
     /// This part is not there from now on, and the rest is.
@@ -79,10 +82,30 @@ impl Memory {
         self.missing = missing;
     }
 
+    /// These parts of the groups are not there from now on.
+    pub fn unstage(&mut self, parts: impl Iterator<Item = Range<u64>>) {
+        self.unstaged = parts.collect();
+    }
+
+    /// What a process leaves of a group: zeroes where the file has no memory.
+    pub fn left(&self, span: Span) -> Vec<u8> {
+        let end_of_memory = |part: &Range<u64>| part.end == end(span);
+        let there = self.unstaged.iter().find(|part| end_of_memory(part));
+        let there = there.map_or(span.len.into(), |part| part.start - span.offset);
+        let mut left = self.at(span.part(0, there)).to_vec();
+        left.resize(span.len as usize, 0);
+        left
+    }
+
     fn assert_there(&self, span: Span) {
         assert!(end(span) <= self.size, "{span:?} lies outside the memory");
         let is_there = self.missing.end <= span.offset || end(span) <= self.missing.start;
         assert!(is_there, "{span:?} is not there: {:?} is missing", self.missing);
+        let is_beyond = |part: &Range<u64>| part.start < end(span) && span.offset < part.end;
+        assert!(
+            !self.unstaged.iter().any(is_beyond),
+            "{span:?} is beyond the staging file's memory"
+        );
     }
 
     /// Its bytes.

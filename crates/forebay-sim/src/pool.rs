@@ -220,7 +220,7 @@ impl World<'_> {
         let of_group = |group: Span| {
             let header: Page = self.memory.at(group.part(PAGE, PAGE)).try_into().expect("a page");
             let data = group.part(2 * PAGE, u64::from(group.len) - 2 * PAGE);
-            (Box::new(header), self.memory.at(data).to_vec())
+            (Box::new(header), self.memory.left(data))
         };
         groups.map(of_group).to_vec()
     }

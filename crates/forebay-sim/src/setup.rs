@@ -415,6 +415,7 @@ pub(crate) fn write_log(rng: &mut Rng, config: &mut Config) {
     config.mode = rng.pick(&[Mode::WriteBack, Mode::WriteBack, Mode::WriteOnly, config.mode]);
     let mut log = WriteLogConfig::new(rng.pick(&[16, 32, 64]), rng.between(3, 12) as u32);
     log.staging = rng.chance(700);
+    log.group_pages_first = log.segment_pages / 8;
     log.order = rng.pick(&[
         DestageOrder::Strict,
         DestageOrder::Strict,

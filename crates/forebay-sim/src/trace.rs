@@ -86,6 +86,7 @@ pub fn step(now: Nanos, action: &Action, actions: &Actions) -> Step {
         }
         Action::Log(index) => log_step(&actions.log[*index as usize], &mut figures),
         Action::Lease => "lease",
+        Action::GrowStaging => "grow-staging",
         Action::Unlease(segment) => {
             figures.push(segment.0.into());
             "unlease"

@@ -1,5 +1,6 @@
 //! An administrator changes settings of a disk at work, or the size of its cache in RAM or on flash.
 
+use forebay_core::action::Span;
 use forebay_core::config::{FlashAdmission, Limits, OnTimeout, SequentialBypass, Tuning};
 use forebay_core::geometry::PAGE;
 use forebay_core::ids::Nanos;
@@ -175,6 +176,28 @@ impl World<'_> {
         self.resizes += 1;
         self.memory = Memory::new(self.engine.memory_size());
         self.note_missing();
+        self.unstage();
+    }
+
+    /// The staging file has memory for the first pages of each group.
+    pub(crate) fn unstage(&mut self) {
+        let log = self.setup.config.write_log.filter(|log| log.staging);
+        let (Some(log), Some(groups)) = (log, self.engine.staged_groups()) else { return };
+        let first = (2 + u64::from(log.group_pages_first)) * PAGE;
+        let rest = |group: Span| {
+            let end = group.offset + u64::from(group.len);
+            end.min(group.offset + first)..end
+        };
+        self.memory.unstage(groups.into_iter().map(rest).filter(|rest| !rest.is_empty()));
+    }
+
+    /// There is memory for the rest of them, or none.
+    pub(crate) fn on_staging(&mut self) {
+        let is_there = self.chance.chance(800);
+        if is_there {
+            self.memory.unstage(std::iter::empty());
+        }
+        self.engine.staging_grown(self.now, is_there, &mut self.actions);
     }
 
     /// What no RAM slot takes, or waits for, is not there.

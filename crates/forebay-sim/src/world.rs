@@ -64,6 +64,8 @@ pub(crate) enum Event {
     Release(u64),
     /// The pool answers a request for a segment.
     Lease,
+    /// There is memory for the rest of the groups, or none.
+    Staging,
     /// That the ring must not be believed is noted.
     Void,
     /// That nothing on the log's flash is to be believed is noted, or cannot be.
@@ -344,6 +346,7 @@ impl<'a> World<'a> {
             Event::Disaster => self.on_disaster(),
             Event::Release(number) => self.on_release(number),
             Event::Lease => self.on_lease(),
+            Event::Staging => self.on_staging(),
             Event::Void => self.on_void(),
             Event::Revoke => self.on_revocation(),
             Event::RevokeJournal => self.on_journal_revocation(),

@@ -15,7 +15,7 @@ const RARE: [(Planted, u64); 7] = [
     (Planted::DiscardedZeroes, DISCARDING + 30),
     (Planted::RevivedPages, TEARING + 179),
     (Planted::ForgottenRepair, JOURNALED + 124),
-    (Planted::RetiredBeforeFlush, JOURNALED + 231),
+    (Planted::RetiredBeforeFlush, JOURNALED + 861),
     (Planted::ForgottenParts, SWITCHING + 1792),
 ];
 

@@ -144,6 +144,10 @@ impl Executor for Timed {
         self.events.plan(at, Due::Lease);
     }
 
+    fn grow_staging(&mut self) {
+        self.engine.staging_grown(self.now, true, &mut self.actions);
+    }
+
     fn unlease(&mut self, segment: SegmentId) {
         self.free_segments.push(segment);
     }

@@ -158,6 +158,16 @@ impl Engine {
         parts.run(&mut cx);
     }
 
+    /// The answer to [`Action::GrowStaging`](crate::action::Action::GrowStaging): whether there is memory for all of the
+    /// groups. If not, each stays as small as it is.
+    pub fn staging_grown(&mut self, now: Nanos, is_there: bool, actions: &mut Actions) {
+        let (parts, mut cx) = self.at(now, actions);
+        if let Some(write_back) = &mut parts.write_back {
+            write_back.on_staging_grown(is_there);
+        }
+        parts.run(&mut cx);
+    }
+
     /// The answer to [`Action::Revoke`](crate::action::Action::Revoke): whether it is durably known that no later start
     /// may go on with the log.
     pub fn revoked(&mut self, now: Nanos, known: bool, actions: &mut Actions) {

@@ -185,6 +185,9 @@ fn check_log(log: &WriteLogConfig) -> Result<(), ConfigError> {
     if u64::from(log.segment_pages) * u64::from(log.slots()) >= u64::from(u32::MAX) {
         return fail("a write log of 16 TiB or more: use a smaller one".into());
     }
+    if log.group_pages_first == 0 {
+        return fail("groups of a write log that begin without memory: give them a page".into());
+    }
     if !(1..=99).contains(&log.throttle_percent) {
         return fail(format!("a throttle at {} % of the log: use 1 to 99", log.throttle_percent));
     }

@@ -151,6 +151,10 @@ impl Executor for Rig {
         self.leases.0 += 1;
     }
 
+    fn grow_staging(&mut self) {
+        self.engine.staging_grown(self.now, true, &mut self.actions);
+    }
+
     fn unlease(&mut self, segment: SegmentId) {
         self.unleased.push(segment);
     }

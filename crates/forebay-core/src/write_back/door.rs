@@ -258,6 +258,11 @@ impl WriteBack {
         let fails = lease == Err(NoLease::Ever) && self.log.health.failed.is_none();
         if fails { LogEvent::Fails(IoStatus::IoError) } else { LogEvent::Nothing }
     }
+
+    /// The rest of the groups' memory came, or there is none.
+    pub(crate) fn on_staging_grown(&mut self, is_there: bool) {
+        self.log.on_staging_grown(is_there);
+    }
 }
 
 /// Reading.

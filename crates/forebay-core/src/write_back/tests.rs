@@ -8,7 +8,7 @@ use crate::config::BackendTraits;
 use crate::cx::io::IoKind;
 use crate::cx::{Cx, Shared};
 use crate::geometry::{ByteRange, Grid};
-use crate::ids::{Nanos, SegmentId};
+use crate::ids::{Nanos, SegmentId, Sequence};
 use crate::table::Key;
 
 const PAGE: u64 = 4096;
@@ -21,6 +21,8 @@ struct Rig {
     /// Segments leased so far, and given back.
     leased: u32,
     unleased: Vec<SegmentId>,
+    /// So often the rest of the groups' memory was asked for.
+    grown: u32,
 }
 
 impl Rig {
@@ -49,6 +51,7 @@ impl Rig {
             pending: Vec::new(),
             leased: 0,
             unleased: Vec::new(),
+            grown: 0,
         }
     }
 
@@ -60,6 +63,7 @@ impl Rig {
         for action in actions.list {
             match action {
                 Action::Io(io) => self.pending.push(io),
+                Action::GrowStaging => self.grown += 1,
                 Action::Unlease(segment) => self.unleased.push(segment),
                 Action::Lease => {
                     let segment = (SegmentId(self.leased), u64::from(self.leased));
@@ -172,6 +176,64 @@ fn without_staging_a_plain_write_waits_until_it_is_written() {
     rig.commit();
     assert_eq!(rig.end_log_io(IoStatus::Ok), LogEvent::Advanced);
     assert_eq!(rig.write_back.next_satisfied(), Some(Key(1)));
+}
+
+/// A write of nine pages, which fit into a group, where groups begin with four. Returns how many are in the log.
+fn append_nine(rig: &mut Rig) -> u64 {
+    let range = ByteRange::at(0, 9 * PAGE);
+    let buffer = rig.shared.take_buffer(range).expect("memory");
+    rig.call(|write_back, _, cx| write_back.append_write(range, buffer, cx)) / PAGE
+}
+
+#[test]
+fn a_write_that_needs_more_than_the_first_memory_waits_for_the_rest_and_is_one_record() {
+    let mut rig = Rig::new(|log| WriteLogConfig { group_pages_first: 4, ..log });
+    rig.commit();
+    assert_eq!(append_nine(&mut rig), 0);
+    assert_eq!(append_nine(&mut rig), 0);
+    assert_eq!(rig.grown, 1, "it is asked for once");
+    assert_eq!(rig.write_back.guest_flush(), GuestFlush::Done, "no group is open without a record");
+    rig.write_back.on_staging_grown(true);
+    assert_eq!((append_nine(&mut rig), rig.grown), (9, 1));
+    assert_eq!(rig.write_back.last_sequence(), Sequence(1), "it is one record");
+}
+
+#[test]
+fn the_open_group_gets_the_rest_of_its_memory() {
+    let mut rig = Rig::new(|log| WriteLogConfig { group_pages_first: 4, ..log });
+    rig.append(Key(1), 20, true);
+    assert_eq!((append_nine(&mut rig), rig.grown), (0, 1));
+    rig.write_back.on_staging_grown(true);
+    // A page of nine is taken.
+    assert_eq!(append_nine(&mut rig), 8);
+}
+
+#[test]
+fn at_the_end_of_the_disk_no_write_waits_for_memory() {
+    let mut rig = Rig::new(|log| WriteLogConfig { group_pages_first: 4, ..log });
+    rig.commit();
+    rig.write_back.close();
+    assert_eq!((append_nine(&mut rig), rig.grown), (4, 0));
+}
+
+#[test]
+fn without_memory_for_more_the_groups_stay_small() {
+    let mut rig = Rig::new(|log| WriteLogConfig { group_pages_first: 4, ..log });
+    rig.commit();
+    assert_eq!(append_nine(&mut rig), 0);
+    rig.write_back.on_staging_grown(false);
+    assert_eq!(append_nine(&mut rig), 4);
+    rig.commit();
+    assert_eq!(append_nine(&mut rig), 4);
+    assert_eq!(rig.grown, 1, "it is not asked for again");
+}
+
+#[test]
+fn memory_that_does_not_survive_the_process_is_all_there() {
+    let small = |log| WriteLogConfig { group_pages_first: 4, staging: false, ..log };
+    let mut rig = Rig::new(small);
+    rig.commit();
+    assert_eq!((append_nine(&mut rig), rig.grown), (9, 0));
 }
 
 #[test]

@@ -82,6 +82,10 @@ impl Executor for Settling<'_> {
         self.engine.leased(Nanos(0), Ok((SegmentId(1), 1)), self.actions);
     }
 
+    fn grow_staging(&mut self) {
+        self.engine.staging_grown(Nanos(0), true, self.actions);
+    }
+
     fn unlease(&mut self, _segment: SegmentId) {
         unreachable!("a log that is hardly used");
     }

@@ -20,6 +20,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -28,9 +29,10 @@ use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::sealed::{PAGE_LEN, Page, crc32c, has_seal, seal};
 use forebay_core::write_back::format::group::{GroupInvalid, GroupView};
-use forebay_core::write_back::format::{GROUPS_IN_MEMORY, group_memory_pages};
+use forebay_core::write_back::format::{GROUPS_IN_MEMORY, first_memory_pages, group_memory_pages};
 use forebay_io::file::lock_exclusively;
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::retry_on_intr;
 
 use super::file::LOCK_WAIT;
 use crate::tmpfs;
@@ -108,22 +110,44 @@ impl Staging {
         Ok(Left::of(&bytes, disk, segment_pages))
     }
 
-    /// Empties it for a session of the disk: its memory is zeroes, with space for them.
+    /// Empties it for a session of the disk: its memory is zeroes, with space for the first pages of each group. The rest
+    /// has space after [`Staging::grow`], and is not to be touched before.
     ///
     /// # Errors
     /// There is not that much space.
     pub fn renew(&self, disk: Uuid, session: Generation, segment_pages: u32) -> Result<()> {
         let memory = memory_len(segment_pages) as u64;
         let len = memory + PAGE_LEN as u64;
-        let no_space =
-            || format!("cannot take {len} bytes for the staging file {}", self.path.display());
         if self.file.metadata()?.len() != len {
             rustix::fs::ftruncate(&self.file, 0)?;
         }
-        self.file.write_all_at(&stamp(disk, session), memory).with_context(no_space)?;
+        let stamped = self.file.write_all_at(&stamp(disk, session), memory);
+        stamped.with_context(|| self.no_space(len))?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.file, hole, 0, memory)?;
-        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len).with_context(no_space)
+        retry_on_intr(|| rustix::fs::fallocate(&self.file, hole, 0, memory))?;
+        let [group, first] = [group_memory_pages(segment_pages), first_memory_pages(segment_pages)]
+            .map(|pages| u64::from(pages) * PAGE_LEN as u64);
+        let groups = (0..GROUPS_IN_MEMORY as u64).map(|n| n * group..n * group + first);
+        let behind = GROUPS_IN_MEMORY as u64 * group..len;
+        groups.chain([behind]).try_for_each(|part| self.take(part))
+    }
+
+    /// Takes memory for all of it.
+    ///
+    /// # Errors
+    /// There is not that much.
+    pub fn grow(&self) -> Result<()> {
+        self.take(0..self.file.metadata()?.len())
+    }
+
+    fn take(&self, part: Range<u64>) -> Result<()> {
+        let len = part.end - part.start;
+        let take = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), part.start, len);
+        retry_on_intr(take).with_context(|| self.no_space(len))
+    }
+
+    fn no_space(&self, len: u64) -> String {
+        format!("cannot take {len} bytes for the staging file {}", self.path.display())
     }
 
     /// The file.

@@ -68,6 +68,18 @@ impl Executor for Execution<'_> {
         self.disk().storage.log().lease();
     }
 
+    fn grow_staging(&mut self) {
+        let now = self.now;
+        let disk = self.disk();
+        let grown = disk.storage.log().grow_staging();
+        if let Err(error) = &grown {
+            let text = format!("{error:#}: until the next start writes to the log are small");
+            disk.report(Severity::Warning, text);
+        }
+        let port = &mut disk.port;
+        port.engine.staging_grown(now, grown.is_ok(), &mut port.actions);
+    }
+
     fn unlease(&mut self, segment: SegmentId) {
         let disk = self.disk();
         if !disk.storage.log().unlease(segment) {

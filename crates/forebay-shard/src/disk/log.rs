@@ -68,7 +68,7 @@ pub(super) struct Log {
     leases: BTreeMap<SegmentId, Lease>,
     /// Where answers of the owner go.
     path: ReturnPath,
-    _staging: Option<Staging>,
+    staging: Option<Staging>,
     revoker: Option<Arc<Revoker>>,
     progress: ProgressPage,
 }
@@ -122,7 +122,7 @@ impl Log {
             owner: share.owner,
             leases: share.leases.into_iter().collect(),
             path,
-            _staging: share.staging,
+            staging: share.staging,
             revoker: share.revoker,
             progress: ProgressPage {
                 memory,
@@ -208,6 +208,14 @@ impl Log {
         let (segment, lease) = leased?;
         self.leases.insert(segment, lease);
         Ok((segment, lease.ordinal))
+    }
+
+    /// Takes memory for all of the staging file.
+    ///
+    /// # Errors
+    /// There is not that much.
+    pub(super) fn grow_staging(&self) -> anyhow::Result<()> {
+        self.staging.as_ref().map_or(Ok(()), Staging::grow)
     }
 
     /// Gives a segment back; false when it is not the disk's.

@@ -25,6 +25,8 @@ use crate::geometry::{ByteRange, PAGE};
 
 /// Data pages of a group in memory at most.
 pub(crate) const GROUP_PAGES_MAX: u32 = 256;
+/// Data pages that a group in memory has room for from the start, where its memory is a staging file: 128 KiB with those before.
+pub const GROUP_PAGES_FIRST: u32 = 30;
 /// Pages before a group's data in memory: the header of the segment and its own.
 pub(crate) const GROUP_HEADER_PAGES: u32 = 2;
 
@@ -35,6 +37,11 @@ pub const GROUPS_IN_MEMORY: usize = 3;
 pub fn group_memory_pages(segment_pages: u32) -> u32 {
     let data_pages = 2 * (segment_pages - GROUP_HEADER_PAGES) / GROUPS_IN_MEMORY as u32;
     GROUP_HEADER_PAGES + GROUP_PAGES_MAX.min(data_pages)
+}
+
+/// The same of those that it has room for from the start.
+pub fn first_memory_pages(segment_pages: u32) -> u32 {
+    group_memory_pages(segment_pages).min(GROUP_HEADER_PAGES + GROUP_PAGES_FIRST)
 }
 
 /// No record lies beyond this byte.

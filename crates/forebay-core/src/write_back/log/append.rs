@@ -23,13 +23,13 @@ impl WriteLog {
     ) -> u64 {
         let mut start = range.start;
         while start < range.end {
-            if !self.ensure_open(cx) {
-                break;
-            }
             let grid = self.index.grid();
-            let group = self.memory.groups[self.memory.open];
             let first = grid.page_of(start);
             let wanted = (grid.page_of(range.end - 1).0 - first.0 + 1) as u32;
+            if self.waits_for_memory(wanted, cx) || !self.ensure_open(cx) {
+                break;
+            }
+            let group = self.memory.groups[self.memory.open];
             let room = wanted.min(group.pages_max - group.layout.data_pages);
             let Some(pages) = (1..=room).rev().find(|&pages| group.fits(pages)) else {
                 break;
@@ -115,7 +115,7 @@ impl WriteLog {
             }
             self.segments.take_pages(1);
         }
-        let pages_max = (self.segments.pages_left() - 1).min(Self::group_pages(&self.config));
+        let pages_max = self.group_pages_now();
         let phase = self.index.grid().phase() as u16;
         let generation = self.config.generation;
         let (number, first_sequence) = (self.numbers.next_group, self.numbers.next_sequence);

@@ -30,6 +30,7 @@ mod commit;
 mod fullness;
 mod read;
 pub(super) mod segments;
+mod staging;
 mod summary;
 mod under_way;
 
@@ -134,6 +135,7 @@ struct GroupMemory {
     groups: [Group; GROUPS_IN_MEMORY],
     /// The group that is open, or will be.
     open: usize,
+    usable: staging::Usable,
     summary: summary::Gathered,
 }
 
@@ -250,6 +252,7 @@ impl WriteLog {
             memory: GroupMemory {
                 groups: std::array::from_fn(|n| Group::empty(memory(n))),
                 open: 0,
+                usable: staging::Usable::at_first(&config),
                 summary: summary::Gathered::new(summary),
             },
             under_way: UnderWay::default(),
@@ -437,6 +440,7 @@ impl WriteLog {
     /// Panics when the log contradicts itself. For tests; slow.
     pub(super) fn check_invariants(&self) {
         self.index.check_invariants();
+        self.check_group_memory();
         assert!(
             self.reached.durable.group <= self.reached.written.group
                 && self.reached.written.group <= self.last_group()

@@ -4,7 +4,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{FlushEpoch, GroupNumber, Sequence};
 use forebay_core::sealed::{Page, crc32c};
 use forebay_core::write_back::format::group::{self, Entry, GroupHeader, RecordKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use super::*;
@@ -192,4 +192,20 @@ fn a_start_that_had_emptied_the_file_and_was_killed_is_none_to_tell_of() {
     let generation = pool.begin_session(killed.number).unwrap();
     let log = pool.open_log(killed.number, generation, None).unwrap();
     assert_eq!((log.staging_lost, log.found.records.len()), (None, 1), "it is in the log");
+}
+
+#[test]
+fn a_staging_file_takes_memory_for_small_groups_until_it_grows() {
+    let folder = staging::folder().expect("there is a folder on tmpfs");
+    let disk = Uuid(crate::pool::host::random().unwrap());
+    let staging = Staging::open(&folder, disk).unwrap();
+    let memory = || staging.file().metadata().unwrap().blocks() * 512;
+    for generation in 1..3 {
+        staging.renew(disk, Generation(generation), 4096).unwrap();
+        // 32 pages for each of three groups, the page that does not matter, and the stamp.
+        assert_eq!(memory(), (3 * 32 + 2) * PAGE as u64);
+        staging.grow().unwrap();
+        assert_eq!(memory(), (3 * 258 + 2) * PAGE as u64);
+    }
+    staging.remove().unwrap();
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use forebay_backends::size::rounded;
 use forebay_core::config::{GridOffset, Mode, WriteLogConfig};
 use forebay_core::geometry::PAGE;
+use forebay_core::write_back::format::GROUP_PAGES_FIRST;
 use forebay_host::events::Severity;
 use forebay_host::fence;
 use forebay_host::pool::report::staging_lost;
@@ -70,6 +71,8 @@ fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
         staging: log.staging.is_some(),
         // What was found has to have a place, with what it goes on in.
         segments_found: log.found.segments.len() as u32 + 1,
+        // As `Staging::renew` takes memory for them.
+        group_pages_first: GROUP_PAGES_FIRST,
         ..config
     }
 }

@@ -101,7 +101,7 @@ impl Disk {
                     connection.on_reply(&mut self.cx(), answer);
                 }
                 Action::Event(_) => {}
-                Action::Log(_) | Action::Lease | Action::Unlease(_) => {
+                Action::Log(_) | Action::Lease | Action::GrowStaging | Action::Unlease(_) => {
                     unreachable!("there is no log here")
                 }
                 Action::Ring { .. }

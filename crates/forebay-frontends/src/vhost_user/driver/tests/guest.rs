@@ -314,7 +314,9 @@ impl Shard {
                 }
                 Action::Event(_) => {}
                 Action::Compare { .. } => unreachable!("no compare-and-write"),
-                Action::Log(_) | Action::Lease | Action::Unlease(_) => unreachable!("no log"),
+                Action::Log(_) | Action::Lease | Action::GrowStaging | Action::Unlease(_) => {
+                    unreachable!("no log")
+                }
                 Action::Ring { .. }
                 | Action::Void
                 | Action::Revoke
