@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -42,6 +43,7 @@ pub struct Arena {
     len: usize,
     /// From here on a file backs it.
     tail: usize,
+    has_whole_tail: AtomicBool,
     room: Room,
     copying: CopyLock,
 }
@@ -108,7 +110,14 @@ impl Arena {
         let room = Room::new(len, spare);
         memory::check_available(len - room.spare_len())?;
         let base = map_aligned(len)?;
-        let mut arena = Arena { base, len, tail: len, room, copying: CopyLock::new() };
+        let mut arena = Arena {
+            base,
+            len,
+            tail: len,
+            has_whole_tail: AtomicBool::new(false),
+            room,
+            copying: CopyLock::new(),
+        };
         let spare = arena.spare();
         arena.allow(0..spare.start)?;
         arena.allow(spare.end..len as u64)?;
@@ -132,6 +141,16 @@ impl Arena {
     /// Where the part begins that a file backs; the end, when there is none.
     pub fn tail_start(&self) -> u64 {
         self.tail as u64
+    }
+
+    /// The file has space for all of the tail from now on.
+    pub fn have_whole_tail(&self) {
+        self.has_whole_tail.store(true, Ordering::Relaxed);
+    }
+
+    /// True when the file is known to have space for all of the tail.
+    pub(crate) fn has_whole_tail(&self) -> bool {
+        self.has_whole_tail.load(Ordering::Relaxed)
     }
 
     /// Makes this thread its owner for good, which makes copies cheaper. A copy by another thread

@@ -77,6 +77,9 @@ impl Executor for Execution<'_> {
             disk.report(Severity::Warning, text);
         }
         let port = &mut disk.port;
+        if grown.is_ok() {
+            port.memory.have_whole_tail();
+        }
         port.engine.staging_grown(now, grown.is_ok(), &mut port.actions);
     }
 

@@ -235,6 +235,23 @@ fn a_short_read_of_a_file_in_memory_is_done_when_it_is_started() {
     });
 }
 
+#[test]
+fn memory_of_a_file_with_holes_is_used_often_and_the_holes_stay() {
+    on_each_kind(|mut reactor| {
+        let file = add_file(&mut reactor);
+        let tail = rustix::fs::memfd_create("tail", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&tail, 1 << 20).unwrap();
+        let arena = Arc::new(Arena::with_tail(4096 + (1 << 20), 4096, tail.as_fd()).unwrap());
+        let id = reactor.add_arena(arena.clone()).unwrap();
+        for byte in 0..100 {
+            arena.write_at(4096, &[byte; 8192]);
+            reactor.write(file, 0, region(id, 4096, 8192), Token(1));
+            assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 8192);
+        }
+        assert_eq!(rustix::fs::fstat(&tail).unwrap().st_blocks * 512, 8192);
+    });
+}
+
 /// Windows of memory that is used often are registered; their slots are used again when memory goes.
 #[test]
 fn memory_that_is_used_often_has_the_bytes_of_its_own_file_whoever_had_it_registered_before() {
@@ -247,6 +264,9 @@ fn memory_that_is_used_often_has_the_bytes_of_its_own_file_whoever_had_it_regist
             rustix::fs::ftruncate(&tail, 1 << 20).unwrap();
             let arena = Arena::with_tail(TAIL + (1 << 20), TAIL, tail.as_fd()).unwrap();
             let arena = Arc::new(arena);
+            if round > 0 {
+                arena.have_whole_tail();
+            }
             let id = reactor.add_arena(arena.clone()).unwrap();
             // In one window each, one that ends at the tail, one in it, and one over two windows.
             let places = [0, WINDOW + 4096, TAIL as u64 - 8192, TAIL as u64 + 4096, WINDOW - 4096];

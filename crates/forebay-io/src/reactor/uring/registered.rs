@@ -35,9 +35,10 @@ pub(super) struct Registered {
     sockets: Vec<Option<u32>>,
 }
 
-/// An arena in windows, counted from its start up to its tail: a file has memory there, and perhaps not for all of it.
+/// An arena in windows. None of them is backed by two things: they are counted from its start, and again from its tail.
 #[derive(Debug, Default)]
 struct Windows {
+    tail: u64,
     len: u64,
     windows: Box<[Window]>,
 }
@@ -53,13 +54,16 @@ enum Window {
 
 impl Windows {
     fn of(arena: &Arena) -> Windows {
-        let len = arena.tail_start();
-        Windows { len, windows: vec![Window::Used(0); len.div_ceil(WINDOW) as usize].into() }
+        let (tail, len) = (arena.tail_start(), arena.len() as u64);
+        let count = tail.div_ceil(WINDOW) + (len - tail).div_ceil(WINDOW);
+        Windows { tail, len, windows: vec![Window::Used(0); count as usize].into() }
     }
 
-    /// The window that a region lies in; `None`: it lies in several, or in the tail.
+    /// The window that a region lies in; `None`: it lies in several.
     fn of_region(&self, region: Region) -> Option<usize> {
-        let number = (region.offset / WINDOW) as usize;
+        let in_tail = region.offset >= self.tail;
+        let (base, before) = if in_tail { (self.tail, self.tail.div_ceil(WINDOW)) } else { (0, 0) };
+        let number = (before + (region.offset - base) / WINDOW) as usize;
         let (_, end) = self.range(number);
         let lies_in_it =
             number < self.windows.len() && region.offset + u64::from(region.len) <= end;
@@ -67,8 +71,13 @@ impl Windows {
     }
 
     fn range(&self, number: usize) -> (u64, u64) {
-        let start = number as u64 * WINDOW;
-        (start, self.len.min(start + WINDOW))
+        let before = self.tail.div_ceil(WINDOW);
+        let (base, end, number) = match (number as u64).checked_sub(before) {
+            Some(number) => (self.tail, self.len, number),
+            None => (0, self.tail, number as u64),
+        };
+        let start = base + number * WINDOW;
+        (start, end.min(start + WINDOW))
     }
 }
 
@@ -114,7 +123,7 @@ impl Registered {
     ) -> io::Result<()> {
         let Some(windows) = self.arenas.get_mut(arena) else { return Ok(()) };
         let is_whole = part.start.is_multiple_of(WINDOW) && part.end.is_multiple_of(WINDOW);
-        assert!(is_whole && part.end <= windows.len, "a part of a window");
+        assert!(is_whole && part.end <= windows.tail, "a part of a window");
         let numbers = (part.start / WINDOW) as usize..(part.end / WINDOW) as usize;
         // It came with that version, and says nothing else here.
         let lets_go_at_once = ring.params().is_feature_no_iowait();
@@ -138,11 +147,15 @@ impl Registered {
             Window::Refused => return None,
             Window::Used(uses) => uses + 1,
         };
+        let (start, end) = windows.range(number);
+        // To keep what is not there would take it.
+        if uses == USES && start >= windows.tail && !arena.has_whole_tail() {
+            return None;
+        }
         windows.windows[number] = Window::Used(uses);
         if uses < USES {
             return None;
         }
-        let (start, end) = windows.range(number);
         let len = (end - start) as usize;
         let has_memory = arena.has_memory(start, len);
         let slot = self.free_buffers.pop_if(|_| has_memory).filter(|&slot| {
