@@ -1,4 +1,4 @@
-//! Instruction counts of RAM hits; see `benches/`.
+//! Instruction counts of RAM hits and durable writes; see `benches/`.
 //!
 //! | file | |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `shard.rs` | a shard with one disk, for one client |
 //! | `socket.rs` | a client at the other end of a socket, with `nbd.rs` and `iscsi.rs` |
 //! | `vhost_user.rs` | a guest that has a queue |
+//! | `writes.rs` | durable writes, asked of the engine itself |
 
 pub mod engine;
 pub mod iscsi;
@@ -17,6 +18,7 @@ pub mod nbd;
 pub mod shard;
 pub mod socket;
 pub mod vhost_user;
+pub mod writes;
 
 #[path = "../../../crates/forebay-core/tests/common/mod.rs"]
 mod common;
