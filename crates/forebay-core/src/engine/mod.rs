@@ -148,7 +148,13 @@ impl Engine {
     pub fn look_ahead(&self, positions: impl Iterator<Item = u64>) {
         let size = self.shared.config.backend.size;
         let on_disk = positions.filter(|position| *position < size);
-        self.parts.cache.look_ahead(on_disk, &self.shared.grid);
+        let (cache, grid) = (&self.parts.cache, &self.shared.grid);
+        let Some(write_back) = &self.parts.write_back else {
+            return cache.look_ahead(on_disk, grid);
+        };
+        let mut peeked = 0;
+        cache.look_ahead(on_disk.inspect(|at| peeked ^= write_back.peek(*at)), grid);
+        std::hint::black_box(peeked);
     }
 
     /// An I/O ended. `checksums`: CRC32C of each piece, when the I/O asked for them and ended well. A read, a write or a

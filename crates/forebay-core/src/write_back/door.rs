@@ -267,6 +267,12 @@ impl WriteBack {
 
 /// Reading.
 impl WriteBack {
+    /// Reads the memory that a request at `position` begins with. The value says nothing.
+    pub(crate) fn peek(&self, position: u64) -> u64 {
+        let index = &self.log.index;
+        index.peek(index.grid().page_of(position))
+    }
+
     /// True when the log holds something of `range`.
     pub(crate) fn touches(&self, range: ByteRange) -> bool {
         self.log.index.touches(range)

@@ -236,17 +236,18 @@ impl Connection {
         self.receive(cx);
     }
 
-    /// Tells the engine of the next requests, up to a payload. Returns where in the input the one behind them begins.
+    /// Tells the engine of the next requests. Returns where in the input the one behind them begins, if it is there.
     fn look_ahead(&self, cx: &mut Context<'_>) -> usize {
-        let (headers, _) = self.input[self.used..].as_chunks::<{ RequestHeader::SIZE }>();
         let mut seen = self.used;
-        let decoded = headers.iter().take(LOOK_AHEAD).map_while(|bytes| {
+        let headers = std::iter::from_fn(|| {
+            let bytes = self.input.get(seen..)?.first_chunk::<{ RequestHeader::SIZE }>()?;
             let header = RequestHeader::decode(bytes).ok()??;
-            seen += RequestHeader::SIZE;
             let is_write = Command::from_wire(header.command) == Some(Command::Write);
-            (!is_write).then_some(header.offset)
+            let payload = if is_write { header.len as usize } else { 0 };
+            seen += RequestHeader::SIZE + payload;
+            Some(header.offset)
         });
-        cx.port(self.disk).engine.look_ahead(decoded);
+        cx.port(self.disk).engine.look_ahead(headers.take(LOOK_AHEAD));
         seen.max(self.used + 1)
     }
 
