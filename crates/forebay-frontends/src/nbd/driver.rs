@@ -238,17 +238,14 @@ impl Connection {
 
     /// Tells the engine of the next requests. Returns where in the input the one behind them begins, if it is there.
     fn look_ahead(&self, cx: &mut Context<'_>) -> usize {
-        let mut seen = self.used;
-        let headers = std::iter::from_fn(|| {
-            let bytes = self.input.get(seen..)?.first_chunk::<{ RequestHeader::SIZE }>()?;
-            let header = RequestHeader::decode(bytes).ok()??;
-            let is_write = Command::from_wire(header.command) == Some(Command::Write);
-            let payload = if is_write { header.len as usize } else { 0 };
-            seen += RequestHeader::SIZE + payload;
-            Some(header.offset)
+        let mut seen = 1;
+        let requests = coming(&self.input[self.used..]).take(LOOK_AHEAD);
+        let positions = requests.map(|(position, end)| {
+            seen = end;
+            position
         });
-        cx.port(self.disk).engine.look_ahead(headers.take(LOOK_AHEAD));
-        seen.max(self.used + 1)
+        cx.port(self.disk).engine.look_ahead(positions);
+        self.used + seen
     }
 
     /// Tries again what waits; true when nothing waits any more.
@@ -457,6 +454,18 @@ impl Client for Connection {
             && !self.outbox.is_sending()
             && self.session.in_flight() == 0
     }
+}
+
+/// The requests that the input begins with: where each begins on the disk, and where it ends in the input, with its payload.
+fn coming(input: &[u8]) -> impl Iterator<Item = (u64, usize)> {
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        let bytes = input.get(end..)?.first_chunk::<{ RequestHeader::SIZE }>()?;
+        let header = RequestHeader::decode(bytes).ok()??;
+        let is_write = Command::from_wire(header.command) == Some(Command::Write);
+        end += RequestHeader::SIZE + if is_write { header.len as usize } else { 0 };
+        Some((header.offset, end))
+    })
 }
 
 #[cfg(test)]

@@ -24,17 +24,20 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use forebay_backends::size::rounded;
 use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::sealed::{PAGE_LEN, Page, crc32c, has_seal, seal};
 use forebay_core::write_back::format::group::{GroupInvalid, GroupView};
 use forebay_core::write_back::format::{GROUPS_IN_MEMORY, first_memory_pages, group_memory_pages};
+use forebay_io::arena::{self, Available};
 use forebay_io::file::lock_exclusively;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::retry_on_intr;
 
 use super::file::LOCK_WAIT;
+use crate::population::headroom;
 use crate::tmpfs;
 pub use crate::tmpfs::folder;
 
@@ -118,36 +121,44 @@ impl Staging {
     pub fn renew(&self, disk: Uuid, session: Generation, segment_pages: u32) -> Result<()> {
         let memory = memory_len(segment_pages) as u64;
         let len = memory + PAGE_LEN as u64;
-        if self.file.metadata()?.len() != len {
-            rustix::fs::ftruncate(&self.file, 0)?;
-        }
-        let stamped = self.file.write_all_at(&stamp(disk, session), memory);
-        stamped.with_context(|| self.no_space(len))?;
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        retry_on_intr(|| rustix::fs::fallocate(&self.file, hole, 0, memory))?;
         let [group, first] = [group_memory_pages(segment_pages), first_memory_pages(segment_pages)]
             .map(|pages| u64::from(pages) * PAGE_LEN as u64);
         let groups = (0..GROUPS_IN_MEMORY as u64).map(|n| n * group..n * group + first);
         let behind = GROUPS_IN_MEMORY as u64 * group..len;
-        groups.chain([behind]).try_for_each(|part| self.take(part))
+        let parts: Vec<Range<u64>> = groups.chain([behind]).collect();
+        let needed = parts.iter().map(|part| part.end - part.start).sum();
+        if self.file.metadata()?.len() != len {
+            rustix::fs::ftruncate(&self.file, 0)?;
+        }
+        let stamped = self.file.write_all_at(&stamp(disk, session), memory);
+        stamped.with_context(|| self.cannot_take(needed))?;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| rustix::fs::fallocate(&self.file, hole, 0, memory))?;
+        let mut taken = parts.into_iter().map(|part| self.take(part));
+        taken.try_for_each(|taken| taken.with_context(|| self.cannot_take(needed)))
     }
 
     /// Takes memory for all of it.
     ///
     /// # Errors
-    /// There is not that much.
+    /// There is not that much: tmpfs is full, or the host would have too little left for others.
     pub fn grow(&self) -> Result<()> {
-        self.take(0..self.file.metadata()?.len())
+        let needed = self.file.metadata()?.len();
+        // Where memory is limited the kernel does not refuse. It ends a process.
+        if let Some(Available { bytes, all, of }) = arena::available() {
+            let enough = bytes >= headroom(all) + needed;
+            ensure!(enough, "{}: {of} has {} available", self.cannot_take(needed), rounded(bytes));
+        }
+        self.take(0..needed).with_context(|| self.cannot_take(needed))
     }
 
-    fn take(&self, part: Range<u64>) -> Result<()> {
-        let len = part.end - part.start;
-        let take = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), part.start, len);
-        retry_on_intr(take).with_context(|| self.no_space(len))
+    fn take(&self, part: Range<u64>) -> rustix::io::Result<()> {
+        let (start, len) = (part.start, part.end - part.start);
+        retry_on_intr(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), start, len))
     }
 
-    fn no_space(&self, len: u64) -> String {
-        format!("cannot take {len} bytes for the staging file {}", self.path.display())
+    fn cannot_take(&self, len: u64) -> String {
+        format!("cannot take {} for the staging file {}", rounded(len), self.path.display())
     }
 
     /// The file.

@@ -187,9 +187,9 @@ fn a_disk_without_a_log_changes_its_mode_with_reads_under_way_and_without() {
 
 #[test]
 fn looking_ahead_changes_nothing_whatever_position_a_client_names() {
-    for grid_offset in [0, 3584] {
+    for (grid_offset, write_log) in [(0, None), (3584, None), (0, with_log().write_log)] {
         let grid_offset = GridOffset::Fixed(grid_offset);
-        let mut rig = Rig::new(Config { grid_offset, ..config() });
+        let mut rig = Rig::new(Config { grid_offset, write_log, ..config() });
         rig.read(1, 4096, 4096);
         rig.settle();
         rig.sent();

@@ -74,7 +74,7 @@ struct Group {
     layout: GroupLayout,
     /// When it was opened.
     opened: Nanos,
-    /// Data pages that there is room for in the segment.
+    /// Data pages that there is room for, in the segment and in memory.
     pages_max: u32,
     /// Bytes that there are for it in the segment's summary.
     summary_max: u32,

@@ -10,7 +10,7 @@ use forebay_nbd::request::{Command, RequestHeader};
 use proptest::prelude::*;
 
 use self::shard::{SIZE, Shard};
-use super::STALL_MAX;
+use super::{STALL_MAX, coming};
 use crate::client::{Client as _, DiskId, Permission};
 use crate::nbd::session::REQUESTS_MAX;
 use crate::nbd::{Contexts, Negotiated};
@@ -459,4 +459,21 @@ proptest! {
         shard.run_until_done(0);
         shard.disk.port.engine.check_invariants();
     }
+}
+
+#[test]
+fn requests_that_come_are_found_behind_payloads() {
+    let header = |command: Command, offset, len| {
+        let (flags, command) = (CommandFlags::NONE, command.wire());
+        RequestHeader { flags, command, cookie: 1, offset, len }.to_bytes()
+    };
+    let mut input = header(Command::Read, 4096, 512).to_vec();
+    input.extend(header(Command::Write, 8192, 10));
+    input.extend([0x25; 10]);
+    input.extend(header(Command::Flush, 0, 0));
+    input.extend(header(Command::Write, 1 << 60, u32::MAX));
+    let found: Vec<_> = coming(&input).collect();
+    assert_eq!(found, [(4096, 28), (8192, 66), (0, 94), (1 << 60, 122 + u32::MAX as usize)]);
+    assert_eq!(coming(&input[..27]).count(), 0, "a header that is not whole");
+    assert_eq!(coming(&input[56..]).count(), 0, "a payload is no header");
 }

@@ -20,7 +20,7 @@ const FILES_BESIDE: u64 = 64;
 const FILES_OF_DISK: u64 = 16;
 /// Locked memory with which the buffers of a small disk can be registered.
 const LOCKED_MIN: u64 = 256 << 20;
-/// The staging file of a disk with a write log.
+/// The staging file of a disk with a write log, once it has grown.
 const STAGING_BYTES: u64 = 3 << 20;
 
 pub(super) fn checks(spec: Option<&DaemonSpec>, daemon: Option<&DaemonInfo>) -> Vec<Check> {
@@ -192,7 +192,8 @@ fn processors(nodes: u64) -> Check {
 fn staging(spec: Option<&DaemonSpec>) -> Check {
     let logs = spec.map_or(0, |spec| spec.disks.iter().filter(|it| it.write_log.is_some()).count());
     let needed = STAGING_BYTES * logs as u64;
-    let advice = "Each write waits for flash instead, which is slower and promises the same. Give this user /dev/shm with room.";
+    let advice = "Without it each write waits for flash. With too little of it writes to the log stay small. Both are slower and \
+                  promise the same. Give this user /dev/shm with room.";
     let Some(folder) = tmpfs::folder() else {
         return Check::warning("staging", "there is no folder on tmpfs", advice);
     };

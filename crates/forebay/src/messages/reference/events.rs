@@ -411,7 +411,7 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "an advice is kept: …", "Configure the disk as advised."),
             (
                 Warning,
-                "cannot take … bytes for the staging file …: until the next start writes to the log are small",
+                "cannot take … for the staging file …: until the next start writes to the log are small",
                 "Give tmpfs more room, or the host more memory.",
             ),
         ],
