@@ -42,27 +42,29 @@ impl WriteLog {
         in_memory.min(self.segments.pages_left() - 1)
     }
 
-    /// True when the next group, or the one that is open, has too little memory for `pages` more, and the rest may come: it
-    /// is asked for. No group is opened for that, because one without records would never be written.
+    /// True when a write of `pages` waits for the rest of the memory, which is asked for. No group is opened for that, because
+    /// one without records would never be written.
     pub(super) fn waits_for_memory(&mut self, pages: u32, cx: &mut Cx<'_>) -> bool {
-        let (group, first) = (self.memory.groups[self.memory.open], self.config.group_pages_first);
-        let has_too_little = match group.state {
+        let may_grow = matches!(self.memory.usable, Usable::First | Usable::Growing);
+        // At the end of the disk nothing waits for what speeds up the next writes.
+        let goes_on = !self.wants.closing && self.health.failed.is_none();
+        if !may_grow || !goes_on || !self.has_too_little_memory(pages) {
+            return false;
+        }
+        if self.memory.usable == Usable::First {
+            self.memory.usable = Usable::Growing;
+            cx.push(Action::GrowStaging);
+        }
+        true
+    }
+
+    /// True when the first pages are too few for `pages` more in the group that is open, or in the next one.
+    fn has_too_little_memory(&self, pages: u32) -> bool {
+        let (group, first) = (&self.memory.groups[self.memory.open], self.config.group_pages_first);
+        match group.state {
             GroupState::Empty => pages > first,
             GroupState::Open => group.pages_max == first && group.layout.data_pages + pages > first,
             GroupState::Writing => false,
-        };
-        // At the end of the disk nothing waits for what speeds up the next writes.
-        if !has_too_little || self.wants.closing || self.health.failed.is_some() {
-            return false;
-        }
-        match self.memory.usable {
-            Usable::All | Usable::Kept => false,
-            Usable::Growing => true,
-            Usable::First => {
-                self.memory.usable = Usable::Growing;
-                cx.push(Action::GrowStaging);
-                true
-            }
         }
     }
 
