@@ -133,9 +133,9 @@ def a_disk_that_cannot_be_opened_there_goes_on_where_it_was(bed):
     said = move(bed, served.control, "a", "--to", str(1 - at), code=1)
     assert "No such file" in said and "its clients wait" in said and "it is on shard %d as before" % at in said, said
     assert "its clients wait" in served.stats("a")["storage_changed"]
-    waiting = verifier.reads
+    waiting = verifier.settle()
     assert "that is to be put right first" in move(bed, served.control, "a", code=1)
-    assert verifier.reads == waiting and verifier.error is None
+    assert verifier.settle() == waiting and verifier.error is None
     os.rename(bed.path("away"), bed.path("a.raw"))
     goes_on(verifier)
     assert shards(bed, served.control)["a"] == at

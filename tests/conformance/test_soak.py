@@ -63,7 +63,7 @@ class Verifier(Recorder):
 
     def __init__(self, soak, name):
         super().__init__(None, random.Random("%d %s" % (SEED, name)), SIZE // BLOCK)
-        self.soak, self.name, self.reads, self.error = soak, name, 0, None
+        self.soak, self.name, self.reads, self.quiet, self.error = soak, name, 0, 0, None
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
@@ -89,7 +89,7 @@ class Verifier(Recorder):
                 block = self.random.randrange(few)
                 if block not in busy:
                     (self.send if self.random.random() < 0.4 else self.read)(handle, busy, block)
-            handle.poll(100)
+            self.quiet += handle.poll(100) == 0
             if handle.aio_is_dead() or handle.aio_is_closed():
                 raise ConnectionError("the connection ended")
             # The disk has other things to do, and so has the machine.
@@ -97,6 +97,12 @@ class Verifier(Recorder):
         while handle.aio_in_flight():
             handle.poll(-1)
         handle.shutdown()
+
+    def settle(self):
+        """Of a disk that answers nothing: waits until all that it had answered was read. How many reads that are."""
+        before = self.quiet
+        eventually(lambda: self.quiet > before or self.error, "no answer comes")
+        return self.reads
 
     def read(self, handle, busy, block):
         busy.add(block)

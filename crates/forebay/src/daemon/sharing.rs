@@ -143,7 +143,10 @@ impl Division {
         let mut free = pool.saturating_sub(taken);
         let (grow, others): (Vec<_>, Vec<_>) = disks.iter().partition(|it| wanted(it) > it.has);
         for seen in others {
-            self.resize(state, seen, wanted(seen)).await;
+            if !self.resize(state, seen, wanted(seen)).await {
+                // It may still have what it is to give: a disk that is to grow would be refused that.
+                return;
+            }
         }
         for seen in grow {
             // One that shrinks still has what it is to lose. It may keep that, if it is wanted again.
@@ -153,10 +156,10 @@ impl Division {
         }
     }
 
-    /// Gives a disk another size, unless it was told before.
-    async fn resize(&mut self, state: &Arc<ControlState>, seen: &Seen, bytes: u64) {
+    /// Gives a disk another size, unless it was told before; whether it answered in time.
+    async fn resize(&mut self, state: &Arc<ControlState>, seen: &Seen, bytes: u64) -> bool {
         if seen.whole == Whole::Ram && seen.whole(seen.disk.info().ram_bytes) == bytes {
-            return;
+            return true;
         }
         // On a task of its own: what it waits for is given to it, however late it answers.
         let (opener, disk, whole) = (state.opener.clone(), seen.disk.clone(), seen.whole.clone());
@@ -168,13 +171,13 @@ impl Division {
                 Whole::Flash(_) => disk.resize_flash(bytes.min(limit), brings).await,
             }
         });
-        let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return };
+        let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return false };
         let name = match seen.whole {
             Whole::Ram => "RAM",
             Whole::Flash(_) => "flash",
         };
         let text = match resized {
-            Ok(false) => return,
+            Ok(false) => return true,
             Ok(true) => {
                 self.told.remove(&seen.name);
                 let (has, brought) = (rounded(bytes), rounded(seen.brings));
@@ -183,13 +186,15 @@ impl Division {
                     false => format!("gets {name} of others"),
                 };
                 let text = format!("it {what}: it has {has} now, and brought {brought}");
-                return state.report(Some(seen.disk.name()), Severity::Info, &text);
+                state.report(Some(seen.disk.name()), Severity::Info, &text);
+                return true;
             }
             Err(error) => format!("it cannot share {name}: {error:#}"),
         };
         if self.told.insert(seen.name.clone()) {
             state.report(Some(seen.disk.name()), Severity::Warning, &text);
         }
+        true
     }
 }
 
