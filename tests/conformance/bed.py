@@ -47,13 +47,15 @@ def test(function=None, *, forebay_only=False, alone=False, timeout=180):
 
 def eventually(condition, what, seconds=START_MAX):
     """Asks again until `condition()` is true; its value."""
-    end = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < end, "not within %g s: %s" % (seconds, what)
-        time.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < seconds, "not within %g s: %s" % (seconds, what)
+        # What to ask costs is for other tests, where it takes long.
+        time.sleep(min(max(0.01, waited / 50), 0.25))
 
 
 def pattern(offset, length, version=0):

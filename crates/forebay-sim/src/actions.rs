@@ -369,7 +369,7 @@ impl World<'_> {
     }
 
     pub(crate) fn log_statistics(&self) -> forebay_core::stats::LogStatistics {
-        self.engine.statistics(self.now).log.expect("there is a log")
+        self.engine.log_statistics(self.now).expect("there is a log")
     }
 
     fn live_until(&mut self, requests: u64) {

@@ -80,7 +80,7 @@ impl World<'_> {
 
     /// A crash, and the log's flash is back if it was gone.
     pub(crate) fn crash_and_revive(&mut self) {
-        let log = self.engine.statistics(self.now).log.expect("there is a log");
+        let log = self.engine.log_statistics(self.now).expect("there is a log");
         self.coverage.logs_lost += u64::from(log.state == LogState::Lost);
         self.coverage.logs_died += 1;
         let host = self.chance.chance(500);

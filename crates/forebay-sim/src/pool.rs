@@ -7,6 +7,7 @@
 //! effect wholly, in part or not before the next one starts. The memory of the groups is as it
 //! was, if the configuration says that staging survives.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use forebay_core::action::{LogAction, NoLease, Span};
@@ -172,7 +173,7 @@ impl World<'_> {
 
     /// True while memory alone has what was acknowledged: the process must not die, or it is lost.
     pub(crate) fn is_saving(&self) -> bool {
-        let log = self.engine.statistics(self.now).log.expect("there is a log");
+        let log = self.engine.log_statistics(self.now).expect("there is a log");
         self.pool.revoked && self.engine.mode().logs() && log.state != LogState::Lost
     }
 
@@ -239,8 +240,8 @@ impl World<'_> {
         if keeps_order(&log) && holds && self.engine.mode().logs() {
             self.coverage.prefix_checks += 1;
             self.check_still();
-            let journal = self.journal.as_ref().map(|journal| journal.device.bytes().to_vec());
-            self.check_image(self.backend.bytes().to_vec(), journal);
+            let journal = self.journal.as_ref().map(|journal| journal.device.bytes().into());
+            self.check_image(self.backend.bytes().into(), journal);
         }
     }
 
@@ -252,9 +253,11 @@ impl World<'_> {
     }
 
     /// Panics when primary storage, with its journal if it has one, is not what the disk could look like after a crash.
-    fn check_image(&self, image: Vec<u8>, journal: Option<Vec<u8>>) {
+    fn check_image(&self, image: Cow<'_, [u8]>, journal: Option<Cow<'_, [u8]>>) {
         match journal {
-            Some(journal) => self.epochs.check(&self.repaired_image(image, journal)),
+            Some(journal) => {
+                self.epochs.check(&self.repaired_image(image.into_owned(), journal.into_owned()));
+            }
             None => self.epochs.check(&image),
         }
     }
@@ -265,8 +268,8 @@ impl World<'_> {
         let holds = self.epochs.holds && self.coverage.mode_changes == 0;
         if keeps_order(&log) && log.barrier && holds {
             let image = self.backend.after_loss(rng);
-            let journal = self.journal.as_ref().map(|journal| journal.device.after_loss(rng));
-            self.check_image(image, journal);
+            let journal = self.journal.as_ref().map(|it| it.device.after_loss(rng).into());
+            self.check_image(image.into(), journal);
         }
     }
 

@@ -329,7 +329,7 @@ impl World<'_> {
         }
         self.engine.close_ring(self.now, flushed, &mut self.actions);
         self.drain();
-        if self.engine.statistics(self.now).log.is_some_and(|log| log.is_durable) {
+        if self.engine.log_statistics(self.now).is_some_and(|log| log.is_durable) {
             self.pool.log_end = self.engine.log_end().expect("there is a log");
         }
         self.coverage.restarts_in_order += 1;
