@@ -114,12 +114,25 @@ pub struct Timed {
     actions: Actions,
     /// Memory for the next actions.
     spare: Actions,
+    devices: Devices,
+    events: Queue<Due>,
+    segments: Segments,
+    /// Requests that are not answered.
+    under_way: u64,
+}
+
+/// What the engine does I/O on; several disks may have the same.
+#[derive(Clone, Debug)]
+struct Devices {
     san: Rc<RefCell<Model>>,
     flash: Rc<RefCell<Model>>,
-    events: Queue<Due>,
-    free_segments: Vec<SegmentId>,
+}
+
+/// Segments of the log.
+#[derive(Debug)]
+struct Segments {
+    free: Vec<SegmentId>,
     leased_ever: u64,
-    under_way: u64,
 }
 
 /// Devices take time and have no bytes, so nothing is copied or built.
@@ -140,7 +153,7 @@ impl Executor for Timed {
 
     fn lease(&mut self) {
         let nothing = ByteRange::at(0, PAGE);
-        let at = self.flash.borrow_mut().submit(self.now, ModelOp::Write, nothing);
+        let at = self.devices.flash.borrow_mut().submit(self.now, ModelOp::Write, nothing);
         self.events.plan(at, Due::Lease);
     }
 
@@ -149,7 +162,7 @@ impl Executor for Timed {
     }
 
     fn unlease(&mut self, segment: SegmentId) {
-        self.free_segments.push(segment);
+        self.segments.free.push(segment);
     }
 
     fn copy_index(&mut self, _memory: Span) {}
@@ -206,7 +219,7 @@ impl Timed {
     pub fn new(config: Config, san: ModelConfig, flash: ModelConfig) -> Result<Timed, ConfigError> {
         let san = Rc::new(RefCell::new(san.build(config.backend.size + journal_size(&config))));
         let flash = Rc::new(RefCell::new(flash.build(1 << 40)));
-        Timed::over(config, san, flash, Nanos(0))
+        Timed::over(config, Devices { san, flash }, Nanos(0))
     }
 
     /// Another disk of the same pool on the same primary storage. From now on the two have to go on together: step
@@ -215,15 +228,10 @@ impl Timed {
     /// # Errors
     /// The configuration cannot work.
     pub fn beside(&self, config: Config) -> Result<Timed, ConfigError> {
-        Timed::over(config, Rc::clone(&self.san), Rc::clone(&self.flash), self.now)
+        Timed::over(config, self.devices.clone(), self.now)
     }
 
-    fn over(
-        config: Config,
-        san: Rc<RefCell<Model>>,
-        flash: Rc<RefCell<Model>>,
-        now: Nanos,
-    ) -> Result<Timed, ConfigError> {
+    fn over(config: Config, devices: Devices, now: Nanos) -> Result<Timed, ConfigError> {
         let segments = config.write_log.map_or(0, |log| log.segments_max);
         let mut timed = Timed {
             engine: Engine::new(config)?,
@@ -234,11 +242,12 @@ impl Timed {
             written: Written::default(),
             actions: Actions::default(),
             spare: Actions::default(),
-            san,
-            flash,
+            devices,
             events: Queue::default(),
-            free_segments: (0..segments).map(SegmentId).rev().collect(),
-            leased_ever: 0,
+            segments: Segments {
+                free: (0..segments).map(SegmentId).rev().collect(),
+                leased_ever: 0,
+            },
             under_way: 0,
         };
         timed.engine.begin(timed.now, &mut timed.actions);
@@ -356,9 +365,10 @@ impl Timed {
                 self.engine.complete(now, io.id, IoStatus::Ok, checksums, &mut self.actions);
             }
             Due::Lease => {
-                let ordinal = self.leased_ever;
-                self.leased_ever += 1;
-                let segment = self.free_segments.pop().map(|id| (id, ordinal)).ok_or(NoLease::Now);
+                let Segments { free, leased_ever } = &mut self.segments;
+                let ordinal = *leased_ever;
+                *leased_ever += 1;
+                let segment = free.pop().map(|id| (id, ordinal)).ok_or(NoLease::Now);
                 self.engine.leased(now, segment, &mut self.actions);
             }
         }
@@ -380,8 +390,8 @@ impl Timed {
         };
         self.count(&io);
         let device = match io.target {
-            Target::Backend | Target::Journal => &self.san,
-            Target::Flash | Target::Log | Target::Ring => &self.flash,
+            Target::Backend | Target::Journal => &self.devices.san,
+            Target::Flash | Target::Log | Target::Ring => &self.devices.flash,
         };
         let range = match io.target {
             // Behind the disk.
