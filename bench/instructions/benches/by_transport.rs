@@ -25,28 +25,28 @@ use forebay_instructions::vhost_user::Guest;
 use gungraun::prelude::*;
 
 #[library_benchmark]
-#[bench::lap(setup = Bare::new, config = at_most(817_000))]
+#[bench::lap(setup = Bare::new, config = at_most(801_000))]
 fn engine(mut bare: Bare) -> Bare {
     bare.lap();
     bare
 }
 
 #[library_benchmark]
-#[bench::lap(setup = forebay_instructions::vhost_user::served, config = at_most(3_560_000))]
+#[bench::lap(setup = forebay_instructions::vhost_user::served, config = at_most(3_530_000))]
 fn vhost_user(mut served: Served<Guest>) -> Served<Guest> {
     served.lap();
     served
 }
 
 #[library_benchmark]
-#[bench::lap(setup = forebay_instructions::nbd::served, config = at_most(1_980_000))]
+#[bench::lap(setup = forebay_instructions::nbd::served, config = at_most(1_965_000))]
 fn nbd(mut served: Served<Socket<Nbd>>) -> Served<Socket<Nbd>> {
     served.lap();
     served
 }
 
 #[library_benchmark]
-#[bench::lap(setup = forebay_instructions::iscsi::served, config = at_most(4_275_000))]
+#[bench::lap(setup = forebay_instructions::iscsi::served, config = at_most(4_265_000))]
 fn iscsi(mut served: Served<Socket<Iscsi>>) -> Served<Socket<Iscsi>> {
     served.lap();
     served

@@ -42,7 +42,7 @@ fn warm_counted() -> (Engine, Actions) {
 #[library_benchmark]
 #[bench::thousand(setup = warm, config = at_most(625_000))]
 #[bench::recorded(setup = warm_recorded, config = at_most(646_000))]
-#[bench::with_curve(setup = warm_with_curve, config = at_most(806_000))]
+#[bench::with_curve(setup = warm_with_curve, config = at_most(791_000))]
 #[bench::counted(setup = warm_counted, config = at_most(1_970_000))]
 fn ram_hits((mut engine, mut actions): (Engine, Actions)) -> (Engine, Actions) {
     let mut random = Rng::new(1);

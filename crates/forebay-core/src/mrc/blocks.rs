@@ -49,14 +49,14 @@ impl Blocks {
         })
     }
 
-    /// The same when there is only one.
+    /// The only block that a request for `range`, which is not empty, touches, and how many granules of it; `None`: there are
+    /// several.
     #[inline]
-    pub fn only_piece(&self, range: ByteRange) -> Option<Piece> {
+    pub fn only_block(&self, range: ByteRange) -> Option<(u64, u32)> {
         let (first, last) = self.granules(range);
-        let block = first >> self.per_block_shift;
-        let start = block << self.per_block_shift;
-        let granules = (first - start) as u32..(last - start + 1) as u32;
-        (last >> self.per_block_shift == block).then_some(Piece { block, granules })
+        let block_of = |granule: u64| granule.wrapping_shr(self.per_block_shift);
+        let block = block_of(first);
+        (block_of(last) == block).then_some((block, (last - first + 1) as u32))
     }
 
     /// How many granules a request touches.
@@ -67,7 +67,7 @@ impl Blocks {
 
     /// The first and the last granule of a request.
     fn granules(&self, range: ByteRange) -> (u64, u64) {
-        let granule = |position: u64| (position + self.shift) >> self.granule_shift;
+        let granule = |position: u64| (position + self.shift).wrapping_shr(self.granule_shift);
         (granule(range.start), granule(range.end - 1))
     }
 }
@@ -87,8 +87,11 @@ mod tests {
         let pieces: Vec<_> = blocks.pieces(range).map(|p| (p.block, p.granules)).collect();
         let granules: u64 = pieces.iter().map(|(_, granules)| granules.len() as u64).sum();
         assert_eq!(granules, blocks.granules_of(range));
-        let only = blocks.only_piece(range).map(|p| (p.block, p.granules));
-        assert_eq!(only, pieces.first().filter(|_| pieces.len() == 1).cloned());
+        let only = match &pieces[..] {
+            [(block, granules)] => Some((*block, granules.len() as u32)),
+            _ => None,
+        };
+        assert_eq!(blocks.only_block(range), only);
         pieces
     }
 

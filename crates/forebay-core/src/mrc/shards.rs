@@ -17,7 +17,7 @@
 //! **Limits:** positions are 32 bits of the hash and names are 31 others: two sampled blocks are taken for one once
 //! in 250,000 new ones. How many *requests* hit wholly it cannot say: it sees some of their blocks.
 //!
-//! **Time:** a use that is not sampled costs its hash, one that is some 400 instructions. One in as many sampled uses as there are samples costs
+//! **Time:** a use that is not sampled costs its hash, one that is some 500 instructions. One in as many sampled uses as there are samples costs
 //! microseconds: the times are compacted.
 
 use std::collections::BinaryHeap;
@@ -37,7 +37,7 @@ pub const SAMPLES: u32 = 8192;
 const LIVE_BYTES: u64 = 1 << 20;
 /// Need of a granule that was not used yet, above every step.
 const NEVER: u16 = u16::MAX;
-/// A live disk's curve begins with one block in so many. A sampled use costs as much as half a
+/// A live disk's curve begins with one block in so many. A sampled use costs more than half a
 /// RAM hit. Most disks have so many blocks that the share is soon below this in any case.
 const LIVE_ONE_IN: u64 = 8;
 /// Neighbours are evenly sampled among two to the power of this many blocks.
@@ -180,15 +180,25 @@ impl Shards {
     /// `granules` of the block that is called `key` are used.
     #[inline]
     pub fn on_use(&mut self, kind: Kind, key: u64, granules: Range<u32>) {
-        self.curve(kind).on_uses(granules.end - granules.start);
-        let position = self.sampler.position_of(key);
-        if u64::from(position) < self.threshold {
-            let name = self.sampler.name_of(key);
-            self.sample(kind, position, name, granules);
+        if !self.count_unsampled(kind, key, granules.end - granules.start) {
+            self.sample(kind, key, granules);
         }
     }
 
-    fn sample(&mut self, kind: Kind, position: u32, name: BlockIndex, granules: Range<u32>) {
+    /// The same of so many granules where the block is not sampled: which they are plays no part. False, and nothing is counted,
+    /// where it is.
+    #[inline]
+    pub fn count_unsampled(&mut self, kind: Kind, key: u64, granules: u32) -> bool {
+        let is_sampled = u64::from(self.sampler.position_of(key)) < self.threshold;
+        if !is_sampled {
+            self.curve(kind).on_uses(granules);
+        }
+        !is_sampled
+    }
+
+    fn sample(&mut self, kind: Kind, key: u64, granules: Range<u32>) {
+        let (position, name) = (self.sampler.position_of(key), self.sampler.name_of(key));
+        self.curve(kind).on_uses(granules.end - granules.start);
         let weight = 1.0 / self.share();
         let part = self.sampler.part_of(position, self.threshold);
         let spread = weight * (1.0 - self.share()).sqrt();

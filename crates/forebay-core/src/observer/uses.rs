@@ -29,9 +29,17 @@ impl Uses {
 
     #[inline]
     pub(super) fn add(&mut self, kind: Kind, range: ByteRange) {
-        if let Some(Piece { block, granules }) = self.grid.only_piece(range) {
-            return self.shards.on_use(kind, block, granules);
+        // Most requests use one block, and most blocks are not sampled.
+        let only = self.grid.only_block(range);
+        let is_counted = only
+            .is_some_and(|(block, granules)| self.shards.count_unsampled(kind, block, granules));
+        if !is_counted {
+            self.add_pieces(kind, range);
         }
+    }
+
+    #[inline(never)]
+    fn add_pieces(&mut self, kind: Kind, range: ByteRange) {
         for Piece { block, granules } in self.grid.pieces(range) {
             self.shards.on_use(kind, block, granules);
         }
