@@ -36,7 +36,7 @@ pub fn read(bytes: &[u8], sector: u64) -> Option<Version> {
     }
     let version = (first >> 32) as Version;
     let base = mix(sector << 32 | u64::from(version));
-    // All words are looked at, several at once: most sectors are somebody's.
+    // It compares all words without a branch: most sectors are somebody's.
     let words = bytes.as_chunks::<8>().0.iter().zip(0..);
     let difference = words
         .fold(0, |all, (&word, at)| all | (u64::from_le_bytes(word) ^ word_at(at, base, version)));
@@ -72,5 +72,19 @@ mod tests {
         assert_eq!(read(&bytes[SECTOR_BYTES..2 * SECTOR_BYTES], 8), None);
         write(&mut bytes, 7, ZEROES);
         assert_eq!(read(&bytes[..SECTOR_BYTES], 7), Some(ZEROES));
+    }
+
+    #[test]
+    fn one_byte_that_differs_makes_a_sector_nobodys() {
+        for version in [ZEROES, 42] {
+            let mut bytes = [0; SECTOR_BYTES];
+            write(&mut bytes, 7, version);
+            for at in 0..SECTOR_BYTES {
+                bytes[at] ^= 0x80;
+                assert_eq!(read(&bytes, 7), None, "byte {at} of version {version}");
+                bytes[at] ^= 0x80;
+            }
+            assert_eq!(read(&bytes, 7), Some(version));
+        }
     }
 }

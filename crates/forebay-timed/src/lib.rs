@@ -121,7 +121,7 @@ pub struct Timed {
     under_way: u64,
 }
 
-/// What the engine does I/O on; several disks may have the same.
+/// The devices of the engine. Several disks may share them.
 #[derive(Clone, Debug)]
 struct Devices {
     san: Rc<RefCell<Model>>,

@@ -49,8 +49,8 @@ impl Blocks {
         })
     }
 
-    /// The only block that a request for `range`, which is not empty, touches, and how many granules of it; `None`: there are
-    /// several.
+    /// The block of a request for `range`, which is not empty, and how many of its granules it touches; `None`: it touches
+    /// several blocks.
     #[inline]
     pub fn only_block(&self, range: ByteRange) -> Option<(u64, u32)> {
         let (first, last) = self.granules(range);

@@ -185,15 +185,14 @@ impl Shards {
         }
     }
 
-    /// The same of so many granules where the block is not sampled: which they are plays no part. False, and nothing is counted,
-    /// where it is.
+    /// Counts a use of so many granules if the block is not sampled. False: it is, and nothing was counted.
     #[inline]
     pub fn count_unsampled(&mut self, kind: Kind, key: u64, granules: u32) -> bool {
-        let is_sampled = u64::from(self.sampler.position_of(key)) < self.threshold;
-        if !is_sampled {
-            self.curve(kind).on_uses(granules);
+        if u64::from(self.sampler.position_of(key)) < self.threshold {
+            return false;
         }
-        !is_sampled
+        self.curve(kind).on_uses(granules);
+        true
     }
 
     fn sample(&mut self, kind: Kind, key: u64, granules: Range<u32>) {

@@ -127,8 +127,8 @@ impl Observer {
         }
     }
 
-    /// A function of its own: within `taken_of` it would slow that down where there is neither. Each of these calls is its last,
-    /// so it saves no register.
+    /// A function of its own: within `taken_of` it would slow that down where there is neither. Nothing follows the calls of
+    /// its branches, so it saves no registers.
     #[inline(never)]
     fn look_closer(&mut self, kind: Kind, range: ByteRange) {
         if self.counting.is_some() {
@@ -139,6 +139,7 @@ impl Observer {
         }
     }
 
+    /// The same while histograms are counted; a function of its own for the registers that it saves.
     #[inline(never)]
     fn count_taken(&mut self, kind: Kind, range: ByteRange) {
         if let Some(uses) = &mut self.uses {

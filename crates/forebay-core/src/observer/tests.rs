@@ -70,6 +70,18 @@ fn histograms_begin_without_what_is_under_way() {
 }
 
 #[test]
+fn histograms_and_the_curve_see_each_request_once() {
+    let mut observer = Observer::new(0, Some(Box::new(Uses::new(4096, 0))));
+    observer.count(Nanos(0), Box::default());
+    taken(&mut observer, 1, 7);
+    let range = ByteRange::at(9 * 4096, 2 * 4096);
+    observer.taken(Nanos(2), &Request { range, ..read(0) }).expect("a read is observed");
+    assert_eq!(observer.uses().expect("there are some").snapshot().reads.uses(), 3);
+    let counting = observer.counting().expect("they are counted");
+    assert_eq!(counting.characteristics.lengths.all.count(), 2);
+}
+
+#[test]
 fn what_neither_reads_nor_writes_is_only_counted() {
     let mut observer = Observer::new(1 << 10, Some(Box::new(Uses::new(4096, 0))));
     for op in [Op::Flush, Op::Discard { fua: false }, Op::Prefetch] {

@@ -88,7 +88,7 @@ impl Cache {
         });
         self.directory.insert(slot, block, GranuleMask(1));
         match &mut self.valid[slot.0 as usize * self.words..][..self.words] {
-            // Most have none or one, and a call for those would be a quarter of what an insertion costs.
+            // Most blocks have no word or one. A call of `fill` would be a quarter of an insertion.
             [] => {}
             [one] => *one = 0,
             all => all.fill(0),

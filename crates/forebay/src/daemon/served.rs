@@ -50,6 +50,17 @@ pub(super) struct ServedDisk {
     ended: OnceLock<Option<String>>,
 }
 
+/// What became of the size that a disk is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resized {
+    /// It has that from now on, or goes there.
+    Now,
+    /// It had that.
+    Already,
+    /// A change of before is not done: the disk may still hold more than it shows.
+    NotYet,
+}
+
 /// Bytes of a cache: what is in RAM, what is on flash, and the metadata of both.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -121,18 +132,20 @@ impl ServedDisk {
     }
 
     /// Gives it a cache of `bytes` on flash, of what its pool has. A smaller one takes its time; what it does not use any more
-    /// goes back to the pool when this is asked for again. `own`: what it brings. False: it has that, or is becoming smaller
-    /// still.
+    /// goes back to the pool when this is asked for again. `own`: what it brings.
     ///
     /// # Errors
     /// It cannot have that at work; it goes on as before.
-    pub(super) async fn resize_flash(self: &Arc<Self>, bytes: u64, own: u64) -> Result<bool> {
-        // What was asked for before is not done yet: whoever asks again later knows more by then.
-        let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(false) };
+    pub(super) async fn resize_flash(self: &Arc<Self>, bytes: u64, own: u64) -> Result<Resized> {
+        // Whoever asks again later knows more by then.
+        let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(Resized::NotYet) };
         let bytes = bytes / self.info.block_size * self.info.block_size;
         let used = self.size_flash_as_used().await?;
-        if used.is_shrinking || used.bytes == bytes {
-            return Ok(false);
+        if used.is_shrinking {
+            return Ok(Resized::NotYet);
+        }
+        if used.bytes == bytes {
+            return Ok(Resized::Already);
         }
         let parts = match bytes > used.bytes {
             true => {
@@ -144,16 +157,17 @@ impl ServedDisk {
         let metadata = self.handle.resize_flash(bytes, parts).await?;
         let mut sizes = lock(&self.sizes);
         (sizes.flash, sizes.metadata) = (bytes, metadata);
-        Ok(true)
+        Ok(Resized::Now)
     }
 
     /// What it does not use any more of flash goes back to its pool.
     ///
     /// # Errors
     /// The medium's, or the disk has ended.
-    pub(super) async fn give_flash_back(self: &Arc<Self>) -> Result<()> {
-        let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(()) };
-        self.size_flash_as_used().await.map(drop)
+    pub(super) async fn give_flash_back(self: &Arc<Self>) -> Result<Resized> {
+        let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(Resized::NotYet) };
+        let used = self.size_flash_as_used().await?;
+        Ok(if used.is_shrinking { Resized::NotYet } else { Resized::Already })
     }
 
     /// Keeps its cache on flash as it is: for who ends it, so that nothing that it has now comes to the one that follows.

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use forebay_backends::size::rounded;
 use forebay_core::mrc::Snapshot;
 use forebay_core::observer::Observer;
@@ -23,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use super::control::ControlState;
 use super::opening;
-use super::served::ServedDisk;
+use super::served::{Resized, ServedDisk};
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
 
@@ -61,6 +62,15 @@ enum Whole {
     Flash(PathBuf),
 }
 
+impl Whole {
+    fn name(&self) -> &'static str {
+        match self {
+            Whole::Ram => "RAM",
+            Whole::Flash(_) => "flash",
+        }
+    }
+}
+
 /// How one of them is divided.
 #[derive(Default)]
 struct Division {
@@ -92,6 +102,17 @@ struct Seen {
 }
 
 impl Seen {
+    /// Whether it may hold more than it has by its own word, after this answer: flash that a disk does not use any more is its
+    /// own until its pool has it back. RAM counts as its own as long as it is.
+    fn holds_more(&self, resized: Resized) -> bool {
+        matches!(self.whole, Whole::Flash(_)) && resized == Resized::NotYet
+    }
+
+    fn asked_for(&self, bytes: u64) -> AskedFor {
+        let Seen { has, brings, limit, .. } = *self;
+        AskedFor { disk: self.disk.clone(), whole: self.whole.clone(), has, brings, limit, bytes }
+    }
+
     /// Bytes in whole units.
     fn whole(&self, bytes: u64) -> u64 {
         bytes / self.unit * self.unit
@@ -142,11 +163,13 @@ impl Division {
         let taken = disks.iter().map(|it| it.has).fold(0, u64::saturating_add);
         let mut free = pool.saturating_sub(taken);
         let (grow, others): (Vec<_>, Vec<_>) = disks.iter().partition(|it| wanted(it) > it.has);
+        let mut holds_more = false;
         for seen in others {
-            if !self.resize(state, seen, wanted(seen)).await {
-                // It may still have what it is to give: a disk that is to grow would be refused that.
-                return;
-            }
+            let resized = self.resize(state, seen, wanted(seen)).await;
+            holds_more |= seen.holds_more(resized);
+        }
+        if holds_more {
+            return;
         }
         for seen in grow {
             // One that shrinks still has what it is to lose. It may keep that, if it is wanted again.
@@ -156,46 +179,58 @@ impl Division {
         }
     }
 
-    /// Gives a disk another size, unless it was told before; whether it answered in time.
-    async fn resize(&mut self, state: &Arc<ControlState>, seen: &Seen, bytes: u64) -> bool {
+    /// Gives a disk another size, unless it has that.
+    async fn resize(&mut self, state: &Arc<ControlState>, seen: &Seen, bytes: u64) -> Resized {
         if seen.whole == Whole::Ram && seen.whole(seen.disk.info().ram_bytes) == bytes {
-            return true;
+            return Resized::Already;
         }
         // On a task of its own: what it waits for is given to it, however late it answers.
-        let (opener, disk, whole) = (state.opener.clone(), seen.disk.clone(), seen.whole.clone());
-        let (has, limit, brings) = (seen.has, seen.limit, seen.brings);
-        let resizing = tokio::spawn(async move {
-            match whole {
-                Whole::Ram => opener.resize_ram(&disk, bytes).await.map(|()| true),
-                Whole::Flash(_) if bytes == has => disk.give_flash_back().await.map(|()| false),
-                Whole::Flash(_) => disk.resize_flash(bytes.min(limit), brings).await,
-            }
-        });
-        let Ok(Ok(resized)) = timeout(ANSWER_MAX, resizing).await else { return false };
-        let name = match seen.whole {
-            Whole::Ram => "RAM",
-            Whole::Flash(_) => "flash",
+        let resizing = tokio::spawn(resize(state.clone(), seen.asked_for(bytes)));
+        let resized = match timeout(ANSWER_MAX, resizing).await {
+            Ok(answered) => answered.context("a task has ended").flatten(),
+            Err(_) => return Resized::NotYet,
         };
-        let text = match resized {
-            Ok(false) => return true,
-            Ok(true) => {
-                self.told.remove(&seen.name);
-                let (has, brought) = (rounded(bytes), rounded(seen.brings));
-                let what = match bytes < seen.has {
-                    true => format!("lends {name} to others"),
-                    false => format!("gets {name} of others"),
-                };
-                let text = format!("it {what}: it has {has} now, and brought {brought}");
-                state.report(Some(seen.disk.name()), Severity::Info, &text);
-                return true;
+        match &resized {
+            Ok(Resized::Now) => drop(self.told.remove(&seen.name)),
+            Err(error) if self.told.insert(seen.name.clone()) => {
+                let text = format!("it cannot share {}: {error:#}", seen.whole.name());
+                state.report(Some(seen.disk.name()), Severity::Warning, &text);
             }
-            Err(error) => format!("it cannot share {name}: {error:#}"),
-        };
-        if self.told.insert(seen.name.clone()) {
-            state.report(Some(seen.disk.name()), Severity::Warning, &text);
+            Ok(_) | Err(_) => {}
         }
-        true
+        resized.unwrap_or(Resized::Already)
     }
+}
+
+/// A size that a disk is to have.
+struct AskedFor {
+    disk: Arc<ServedDisk>,
+    whole: Whole,
+    has: u64,
+    brings: u64,
+    limit: u64,
+    bytes: u64,
+}
+
+/// Gives a disk another size, and tells of it.
+async fn resize(state: Arc<ControlState>, asked: AskedFor) -> Result<Resized> {
+    let AskedFor { disk, whole, has, brings, limit, bytes } = asked;
+    let resized = match whole {
+        Whole::Ram => state.opener.resize_ram(&disk, bytes).await.map(|()| Resized::Now),
+        Whole::Flash(_) if bytes == has => disk.give_flash_back().await,
+        Whole::Flash(_) => disk.resize_flash(bytes.min(limit), brings).await,
+    }?;
+    if resized == Resized::Now {
+        let name = whole.name();
+        let what = match bytes < has {
+            true => format!("lends {name} to others"),
+            false => format!("gets {name} of others"),
+        };
+        let (has, brought) = (rounded(bytes), rounded(brings));
+        let text = format!("it {what}: it has {has} now, and brought {brought}");
+        state.report(Some(disk.name()), Severity::Info, &text);
+    }
+    Ok(resized)
 }
 
 /// What is shared, with the disks that do; none of them where one does not answer.
