@@ -163,7 +163,8 @@ def qemu(kernel, at):
         "qemu-system-x86_64", "-no-user-config", "-nodefaults", "-no-reboot", "-display", "none",
         "-object", "memory-backend-memfd,id=memory,size=1G,share=on",
         "-machine", "q35,memory-backend=memory", "-accel", "tcg,thread=multi,tb-size=256",
-        "-cpu", "max", "-smp", "2", "-m", "1G", "-kernel", kernel, "-initrd", at("initramfs"),
+        # A CPU without AVX: the guest would use that, and it is emulated slowly.
+        "-cpu", "Nehalem-v1", "-smp", "2", "-m", "1G", "-kernel", kernel, "-initrd", at("initramfs"),
         # no_timer_check: on a busy host ticks of the emulated timer come late, and the kernel would give up at once.
         "-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off nokaslr "
                    "no_timer_check random.trust_cpu=1 net.ifnames=0",
