@@ -169,6 +169,7 @@ impl Division {
             holds_more |= seen.holds_more(resized);
         }
         if holds_more {
+            // The pool would refuse what seems to be free.
             return;
         }
         for seen in grow {
