@@ -67,6 +67,7 @@ impl Blocks {
 
     /// The first and the last granule of a request.
     fn granules(&self, range: ByteRange) -> (u64, u64) {
+        // Both shifts are below 64, so nothing wraps: that spares a check for each request.
         let granule = |position: u64| (position + self.shift).wrapping_shr(self.granule_shift);
         (granule(range.start), granule(range.end - 1))
     }

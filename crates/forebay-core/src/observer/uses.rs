@@ -38,6 +38,7 @@ impl Uses {
         }
     }
 
+    /// The rest of `add`, apart for the registers that it saves.
     #[inline(never)]
     fn add_pieces(&mut self, kind: Kind, range: ByteRange) {
         for Piece { block, granules } in self.grid.pieces(range) {
