@@ -55,7 +55,7 @@ pub(super) struct ServedDisk {
 pub(super) enum Resized {
     /// It has that from now on, or goes there.
     Now,
-    /// It had that.
+    /// It had that, or is becoming smaller still: until then it shows all that it holds.
     Already,
     /// A change of before is not done: the disk may still hold more than it shows.
     NotYet,
@@ -141,10 +141,7 @@ impl ServedDisk {
         let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(Resized::NotYet) };
         let bytes = bytes / self.info.block_size * self.info.block_size;
         let used = self.size_flash_as_used().await?;
-        if used.is_shrinking {
-            return Ok(Resized::NotYet);
-        }
-        if used.bytes == bytes {
+        if used.is_shrinking || used.bytes == bytes {
             return Ok(Resized::Already);
         }
         let parts = match bytes > used.bytes {
@@ -166,8 +163,7 @@ impl ServedDisk {
     /// The medium's, or the disk has ended.
     pub(super) async fn give_flash_back(self: &Arc<Self>) -> Result<Resized> {
         let Ok(_one) = self.resizing_flash.try_lock() else { return Ok(Resized::NotYet) };
-        let used = self.size_flash_as_used().await?;
-        Ok(if used.is_shrinking { Resized::NotYet } else { Resized::Already })
+        self.size_flash_as_used().await.map(|_| Resized::Already)
     }
 
     /// Keeps its cache on flash as it is: for who ends it, so that nothing that it has now comes to the one that follows.
