@@ -33,8 +33,8 @@ build-bench:
 check: setup-build
 	@scripts/check $(if $(SINCE),--since $(SINCE))
 
-# Test programs with these words in their names ask no clock. They run beside the conformance tests, and count as one of
-# them. The last line is their sum. From nothing, what cargo keeps to compile a change sooner takes time only.
+# Test programs with these words in their names ask no clock that a busy machine would upset. They run beside the
+# conformance tests, and count as one of them. The last line is their sum. From nothing, what cargo keeps to compile a change sooner takes time only.
 CLOCKLESS := forebay-core forebay-nbd forebay-sim forebay-timed trace advice
 test: export CARGO_INCREMENTAL := $(if $(wildcard target/debug),1,0)
 test: setup-test lint build-tests build-tested
