@@ -34,9 +34,11 @@ check: setup-build
 	@scripts/check $(if $(SINCE),--since $(SINCE))
 
 # Test programs with these words in their names ask no clock that a busy machine would upset. They run beside the
-# conformance tests, and count as one of them. The last line is their sum. From nothing, what cargo keeps to compile a change sooner takes time only.
+# conformance tests, and count as one of them. The last line is their sum. From nothing, it only takes time to keep what
+# compiles a change sooner, and the lines of functions in backtraces.
 CLOCKLESS := forebay-core forebay-nbd forebay-sim forebay-timed trace advice
 test: export CARGO_INCREMENTAL := $(if $(wildcard target/debug),1,0)
+test: export CARGO_PROFILE_DEV_DEBUG := $(if $(wildcard target/debug),line-tables-only,none)
 test: setup-test lint build-tests build-tested
 	scripts/unit --but $(CLOCKLESS)
 	$(CONFORMANCE) --beside "scripts/unit $(CLOCKLESS)"

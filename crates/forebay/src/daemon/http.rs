@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use anyhow::Result;
 use axum::Router;
@@ -20,6 +21,7 @@ use forebay_host::events::Severity;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::control::{ControlState, lock};
 use super::listener::bind_tcp;
@@ -27,6 +29,8 @@ use super::metrics::{Format, collect};
 
 /// Connections that may be open at a time. The next one waits: files are for clients of disks.
 const CONNECTIONS_MAX: usize = 64;
+/// How long nothing may come or go on a connection. Its place is then for another.
+const IDLE_MAX: Duration = Duration::from_secs(120);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -74,7 +78,8 @@ async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
     let (end, ends) = oneshot::channel::<()>();
     *lock(&state.http.serving) = Some(Serving { address: listener.local_addr()?, _end: end });
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let server = axum::serve(Bounded { listener, places }, router(state.clone()));
+    let bounded = Bounded { listener, places, idle_max: IDLE_MAX };
+    let server = axum::serve(bounded, router(state.clone()));
     let server = server.with_graceful_shutdown(async move { drop(ends.await) });
     tokio::spawn(async move {
         if let Err(error) = server.await {
@@ -88,6 +93,7 @@ async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
 struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    idle_max: Duration,
 }
 
 impl Listener for Bounded {
@@ -97,7 +103,8 @@ impl Listener for Bounded {
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let place = self.places.clone().acquire_owned().await.expect("it is never closed");
         let (stream, from) = Listener::accept(&mut self.listener).await;
-        (Connection { stream, _place: place }, from)
+        let idle = Box::pin(sleep(self.idle_max));
+        (Connection { stream, idle_max: self.idle_max, idle, _place: place }, from)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -108,26 +115,46 @@ impl Listener for Bounded {
 /// A connection in its place.
 struct Connection {
     stream: TcpStream,
+    idle_max: Duration,
+    /// Ends when nothing came or went for that long.
+    idle: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// What `poll` of the stream says, unless it has been idle for too long.
+    fn unless_idle<T>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let polled = poll(Pin::new(&mut self.stream), cx);
+        if polled.is_ready() {
+            let end = Instant::now() + self.idle_max;
+            self.idle.as_mut().reset(end);
+            return polled;
+        }
+        self.idle.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, to)
+        self.unless_idle(cx, |stream, cx| stream.poll_read(cx, to))
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        self.unless_idle(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -154,5 +181,31 @@ async fn metrics(State(state): State<Arc<ControlState>>, headers: HeaderMap) -> 
     match tokio::task::spawn_blocking(move || scrape.text(format)).await {
         Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_idle_connection_gives_its_place_to_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let places = Arc::new(Semaphore::new(1));
+        let bounded = Bounded { listener, places, idle_max: Duration::from_millis(20) };
+        let router = Router::new().route("/", get(|| async { "here" }));
+        tokio::spawn(async move { axum::serve(bounded, router).await });
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        // A request that never ends keeps it no longer.
+        idle.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let mut next = TcpStream::connect(address).await.unwrap();
+        next.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        next.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("here"), "{answer}");
+        assert_eq!(idle.read(&mut [0; 16]).await.unwrap(), 0);
     }
 }

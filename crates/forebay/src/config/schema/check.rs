@@ -1,6 +1,6 @@
 //! Holds a value against a schema, as far as ours go.
 
-use regex::Regex;
+use regex_lite::Regex;
 use serde_json::Value;
 
 /// What `schema` does not allow about `value`, each with its place; nothing: it is valid.

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use forebay_core::config::Mode;
 use forebay_core::stats::{LogState, LogStatistics, RingStatistics, TierState};
-use regex::Regex;
+use regex_lite::Regex;
 
 use super::super::Daemon as Running;
 use super::*;
