@@ -43,11 +43,12 @@ impl Export {
         }
     }
 
-    /// The flags that tell a client what the export can do.
-    pub fn flags(&self) -> TransmissionFlags {
+    /// The flags that tell a client what the export can do. Without structured replies no read can be kept in one piece:
+    /// none is in several.
+    pub fn flags(&self, structured_replies: bool) -> TransmissionFlags {
         let writable = !self.read_only;
         TransmissionFlags::HAS_FLAGS
-            .with(TransmissionFlags::SEND_DF)
+            .with_if(structured_replies, TransmissionFlags::SEND_DF)
             .with(TransmissionFlags::SEND_CACHE)
             .with(TransmissionFlags::CAN_MULTI_CONN)
             .with_if(self.read_only, TransmissionFlags::READ_ONLY)

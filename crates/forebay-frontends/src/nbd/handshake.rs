@@ -218,7 +218,8 @@ impl Handshake {
         let name = decode_export_name(data)?;
         let index = self.find(name).ok_or_else(|| CloseReason::UnknownExport(name.to_owned()))?;
         let export = &self.exports[index];
-        let reply = ExportNameReply { size: export.size, flags: export.flags() };
+        let reply =
+            ExportNameReply { size: export.size, flags: export.flags(self.structured_replies) };
         out.extend_from_slice(&reply.to_bytes());
         if !self.flags.unwrap_or_default().has(ClientFlags::NO_ZEROES) {
             out.extend_from_slice(&[0; ExportNameReply::ZEROES]);
@@ -240,7 +241,7 @@ impl Handshake {
             return None;
         };
         let export = &self.exports[index];
-        let main = Info::Export { size: export.size, flags: export.flags() };
+        let main = Info::Export { size: export.size, flags: export.flags(self.structured_replies) };
         option_reply::encode_info(option, &main, out);
         option_reply::encode_info(option, &Info::BlockSize(export.block_sizes()), out);
         if request.wants(InfoKind::Name) {

@@ -100,8 +100,9 @@ fn go_answers_size_flags_and_block_sizes() {
         .filter(|(kind, _)| *kind == OptionReply::Info)
         .map(|(_, data)| Info::decode(data).unwrap())
         .collect();
-    let flags = exports()[1].flags();
+    let flags = exports()[1].flags(false);
     assert!(flags.has(TransmissionFlags::READ_ONLY) && !flags.has(TransmissionFlags::SEND_TRIM));
+    assert!(!flags.has(TransmissionFlags::SEND_DF), "that is of structured replies");
     let sizes = BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 };
     let expected = [
         Info::Export { size: 1 << 20, flags },
