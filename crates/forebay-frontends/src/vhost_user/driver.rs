@@ -50,6 +50,8 @@ pub use setup::{Counters, QueueSetup, Report};
 
 /// Requests that are taken from a ring in a row.
 const TURN_MAX: u32 = 128;
+/// Bytes of their data: a read that RAM answers is copied before others go on.
+const TURN_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -188,14 +190,18 @@ impl Queue {
         if std::mem::take(&mut self.is_armed) {
             self.ring.disarm();
         }
+        let mut bytes = 0;
         for _ in 0..TURN_MAX {
             if !self.takes() || self.waiting.is_some() {
                 return;
             }
             match self.take(cx) {
-                Ok(true) => {}
-                Ok(false) => return,
+                Ok(Some(more)) => bytes += more,
+                Ok(None) => return,
                 Err(broken) => return self.break_off(broken),
+            }
+            if bytes >= TURN_BYTES_MAX {
+                break;
             }
         }
         if self.takes() && self.waiting.is_none() {
@@ -203,14 +209,14 @@ impl Queue {
         }
     }
 
-    /// Takes the next request: marks it, submits it. False when there is none.
-    fn take(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+    /// Takes the next request: marks it, submits it. The bytes of its data, when there is one.
+    fn take(&mut self, cx: &mut Context<'_>) -> Result<Option<u64>, Broken> {
         if self.coming.is_empty() {
             let (map, discards) = (self.requests.memories.now(), self.device.agreed.discards());
             let starts = self.coming.read(&mut self.ring, map, discards);
             cx.port(self.known.disk).engine.look_ahead(starts);
         }
-        let Some((found, pieces)) = self.coming.next() else { return Ok(false) };
+        let Some((found, pieces)) = self.coming.next() else { return Ok(None) };
         // What is no request stays where it is: a ring that was broken for a moment goes on there.
         let Found { head, asked, status } = found?;
         let data = match asked {
@@ -226,7 +232,7 @@ impl Queue {
         }
         count(&self.tells.counters.requests);
         self.submit(cx, head, asked);
-        Ok(true)
+        Ok(Some(asked.data_len()))
     }
 
     fn submit(&mut self, cx: &mut Context<'_>, head: u16, asked: Asked) {

@@ -85,6 +85,20 @@ pub enum Asked {
     Refused(Status),
 }
 
+impl Asked {
+    /// Bytes that are copied to or from the guest's memory.
+    pub fn data_len(&self) -> u64 {
+        match self {
+            Asked::Read(range) | Asked::Write(range) => range.len(),
+            Asked::Flush
+            | Asked::Serial
+            | Asked::Discard(_)
+            | Asked::WriteZeroes { .. }
+            | Asked::Refused(_) => 0,
+        }
+    }
+}
+
 /// Takes header and status off the pieces of a chain: what is left of them is data.
 ///
 /// # Errors
