@@ -313,6 +313,40 @@ def initiators_beyond_the_limit_are_told_so_and_may_come_again(bed):
     eventually(lambda: Initiator(disk, isid=9).login() == 0, "there is room again")
 
 
+@test(forebay_only=True)
+def a_read_that_waits_for_room_goes_before_writes_that_come_later(bed):
+    disk = iscsi.start(bed)
+    one = Initiator(disk)
+    assert one.login() == 0
+    one.ready()
+    size = 8 * MIB  # two of them are all that a session may have under way
+
+    def write(number):
+        cdb = struct.pack(">BBIBHB", 0x2a, 0, number * size // 512, 0, size // 512, 0)
+        return one.command(cdb, write=size)
+
+    writes = [write(number) for number in range(3)]
+    read = one.command(struct.pack(">BBIBHB", 0x28, 0, 0, 0, 8, 0), read=4096)
+    writes += [write(number) for number in range(3, 12)]
+    ended = []
+    while len(ended) < 13:
+        header, _ = one.receive()
+        tag, = struct.unpack_from(">I", header, 16)
+        if header[0] == 0x31:
+            assert read in ended or tag in writes[:3], "it came later: %d before %d" % (tag, read)
+            at, count = struct.unpack_from(">II", header, 40)
+            saved = one.tag
+            for number, start in enumerate(range(0, count, 65536)):
+                length = min(65536, count - start)
+                fields = {20: header[20:24], 36: number, 40: at + start}
+                one.send(iscsi.DATA_OUT, 0x80 if start + length == count else 0, tag=tag, fields=fields, data=bytes(length))
+            one.tag = saved
+        else:
+            assert header[0] in (0x21, 0x25) and header[3] == 0, header.hex()
+            ended.append(tag)
+    assert sorted(ended) == sorted([read] + writes)
+
+
 @test(forebay_only=True, timeout=300)
 def ten_thousand_connections_take_bounded_memory(bed):
     count, hard = 10000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]

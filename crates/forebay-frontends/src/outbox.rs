@@ -135,6 +135,11 @@ impl Outbox {
         self.is_sending
     }
 
+    /// Bytes of headers, and of what was copied, that are to be sent.
+    pub(crate) fn copied(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// True when a flush has something to do.
     #[cfg(test)]
     pub(crate) fn needs_flush(&self) -> bool {

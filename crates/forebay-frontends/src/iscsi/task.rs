@@ -58,6 +58,12 @@ pub struct Task {
     pub answer: Option<Response>,
     /// Bytes that count against the connection's limit.
     pub bytes: u64,
+    /// Bytes that are set aside for its data, which the heap takes.
+    pub held: usize,
+    /// How many tasks of the session came before.
+    pub number: u64,
+    /// It has waited for room in the session since it was asked last.
+    pub waits_for_room: bool,
     /// When all its data must have come.
     pub deadline: Nanos,
     /// When it may begin.
@@ -96,6 +102,11 @@ impl Task {
     /// True when its data have memory of the disk.
     pub fn has_memory(&self) -> bool {
         matches!(self.sink, Sink::Memory(_))
+    }
+
+    /// True when it reads for the initiator: that takes room in the session once it is begun.
+    pub fn is_read(&self) -> bool {
+        matches!(self.work.medium, Some(Medium::Read { .. }))
     }
 }
 

@@ -65,8 +65,11 @@ impl Client for Connection {
         let mut goes_on = false;
         self.with(cx, |connection, cx, device| {
             goes_on = std::mem::take(&mut connection.is_blocked);
-            goes_on |= connection.find_memory(cx, device);
-            goes_on |= connection.run_ready(cx, device);
+            // Twice: who cannot begin for want of something else lets others have the room that it waited for.
+            for _ in 0..2 {
+                goes_on |= connection.find_memory(cx, device);
+                goes_on |= connection.run_ready(cx, device);
+            }
             if goes_on {
                 connection.take_pdus(cx, device);
             }

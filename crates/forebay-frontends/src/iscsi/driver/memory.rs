@@ -20,7 +20,7 @@ impl Connection {
         let task = self.session.task(key);
         let (wanted, unit) = (task.data.wanted, task.unit.expect("it has data for a unit"));
         let disk = device.units[unit].disk;
-        if !self.session.has_room(wanted.into()) || !self.session.may_begin(device, key) {
+        if !self.session.may_begin(device, key) || !self.session.has_room(key, wanted.into()) {
             return false;
         }
         let memory = match self.session.task(key).work.medium {
@@ -52,14 +52,14 @@ impl Connection {
     pub(super) fn find_memory(&mut self, cx: &mut Context<'_>, device: &mut Device) -> bool {
         let (mut found, mut passed) = (false, Passed::default());
         while let Some(key) = self.session.wanting(device, &passed) {
-            let task = self.session.task(key);
-            if !self.session.has_room(task.data.wanted.into()) {
-                // It is the oldest, and has it first.
+            let wanted = self.session.task(key).data.wanted;
+            if !self.session.has_room(key, wanted.into()) {
+                // It came before the others, and has it first.
                 break;
             }
             match self.give_memory(cx, device, key) {
                 true => found = true,
-                false => passed.like(self.session.task(key)),
+                false => self.session.pass(key, &mut passed),
             }
         }
         found

@@ -8,6 +8,9 @@ use super::super::session::Step;
 use super::{Connection, INPUT_MAX, INPUT_MIN, Phase, SMALL_RECEIVES};
 use crate::client::{Context, DiskId};
 
+/// Bytes of answers that wait to be sent, from which no more PDUs are taken.
+const COPIED_MAX: usize = 1 << 20;
+
 impl Connection {
     pub(super) fn on_received(
         &mut self,
@@ -53,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// Takes PDUs from the input until it is used up or something has to be waited for, then
+    /// Takes PDUs from the input until it is used up, something has to be waited for or much is to be sent, then
     /// receives more unless the initiator does not read.
     pub(super) fn take_pdus(&mut self, cx: &mut Context<'_>, device: &mut Device) {
         self.input.needed = 0;
@@ -61,7 +64,7 @@ impl Connection {
             self.direct = None;
         }
         while self.phase == Phase::Open && !self.input.is_receiving {
-            if self.outbox.is_sending() {
+            if self.outbox.is_sending() || self.outbox.copied() > COPIED_MAX {
                 self.is_blocked = true;
                 break;
             }

@@ -66,7 +66,7 @@ impl Connection {
                 break;
             }
             match self.ask(cx, device, key) {
-                Asked::Busy => passed.like(self.session.task(key)),
+                Asked::Busy => self.session.pass(key, &mut passed),
                 Asked::NoRoom => passed.for_room(),
                 Asked::Yes | Asked::Nothing | Asked::Never => began = true,
             }
@@ -102,7 +102,7 @@ impl Connection {
                 if range.is_empty() {
                     return Asked::Nothing;
                 }
-                if !self.session.has_room(range.len()) {
+                if !self.session.has_room(key, range.len()) {
                     return Asked::NoRoom;
                 }
                 (range, Op::Read { no_admit })

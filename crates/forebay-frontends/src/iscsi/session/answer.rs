@@ -151,13 +151,11 @@ impl Session {
 
     /// The same, while data that come for it are still counted.
     pub(super) fn free(&mut self, device: &mut Device, key: u32) {
-        let was_wanting = self.waiting.wanting.contains(&key);
-        if was_wanting {
-            self.waiting.wanting.retain(|it| *it != key);
-            device.unhold(self.held_bytes(key));
-        }
+        self.waiting.wanting.retain(|it| *it != key);
         self.waiting.ready.retain(|it| *it != key);
+        self.note_room(key, true);
         let task = self.task_mut(key);
+        device.unhold(std::mem::take(&mut task.held));
         let unit = task.unit;
         let bytes = std::mem::take(&mut task.bytes);
         if let Sink::Memory(memory) = std::mem::replace(&mut task.sink, Sink::Nowhere) {

@@ -12,7 +12,7 @@ use forebay_core::ids::Nanos;
 use super::super::codec::{Answer, Command, NO_TAG, Pdu};
 use super::super::task::{DataOut, Phase, Sequence, Sink, Task, Verdict, Wish, Work};
 use super::{Broken, Device, Session, Step, answer};
-use crate::scsi::{Cdb, Code, Key, Medium, Outcome, Response, Sense};
+use crate::scsi::{Cdb, Code, Key, Medium, Outcome, Response, Sense, Status};
 
 impl Session {
     pub(super) fn on_command(
@@ -55,6 +55,9 @@ impl Session {
             work: Work::default(),
             answer: None,
             bytes: 0,
+            held: 0,
+            number: self.waiting.count(),
+            waits_for_room: false,
             deadline: Nanos::NEVER,
             stage: unit.and_then(|unit| device.enter(unit, command.attribute)),
         };
@@ -161,7 +164,10 @@ impl Session {
         if wants_memory {
             return Step::Memory(key);
         }
-        self.task_mut(key).sink = Sink::Bytes(Vec::new());
+        if !self.set_aside(device, key, wanted) {
+            self.answer(device, key, Response::of(Status::Busy), out);
+            return Step::Done;
+        }
         self.go_on(device, key, out);
         Step::Done
     }

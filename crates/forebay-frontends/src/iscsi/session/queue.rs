@@ -1,5 +1,8 @@
 //! Tasks that wait: for memory, or to be carried out, oldest first; and what the tasks of a session have of the disks'
 //! memory.
+//!
+//! **Room.** A session has [`BYTES_MAX`] of that memory. Who finds no room goes before all that came later, be they reads
+//! or writes: else writes of a guest that has many would keep its reads waiting, and small ones a large one.
 
 use std::collections::VecDeque;
 
@@ -20,6 +23,18 @@ pub(super) struct Waiting {
     pub(super) released: Vec<(usize, Buffer)>,
     /// Bytes of memory that tasks have.
     pub(super) bytes: u64,
+    /// How many tasks have come.
+    tasks: u64,
+    /// How many wait for room.
+    for_room: usize,
+}
+
+impl Waiting {
+    /// A task comes; how many came before.
+    pub(super) fn count(&mut self) -> u64 {
+        self.tasks += 1;
+        self.tasks - 1
+    }
 }
 
 /// The tasks that are passed, because one of them has to wait, so that others do not wait behind it.
@@ -27,24 +42,20 @@ pub(super) struct Waiting {
 pub struct Passed {
     /// Those of a unit without memory, or all of it.
     units: Vec<(Option<usize>, bool)>,
-    /// All that have no memory: those that have some free the room that is wanted.
-    without_memory: bool,
+    /// All reads: one waits for room in the session.
+    reads: bool,
 }
 
 impl Passed {
-    /// This one waits for its disk, and so do those that are like it.
-    pub fn like(&mut self, task: &Task) {
-        self.units.push((task.unit, task.has_memory()));
-    }
-
-    /// One waits for room in the session. No other is to take it first.
+    /// One waits for room in the session. No other read is to take it first.
     pub fn for_room(&mut self) {
-        self.without_memory = true;
+        self.reads = true;
     }
 
-    fn has(&self, unit: Option<usize>, has_memory: bool) -> bool {
-        let like = |it: &(Option<usize>, bool)| it.0 == unit && (it.1 || !has_memory);
-        self.without_memory && !has_memory || self.units.iter().any(like)
+    fn has(&self, task: &Task) -> bool {
+        let has_memory = task.has_memory();
+        let like = |it: &(Option<usize>, bool)| it.0 == task.unit && (it.1 || !has_memory);
+        self.reads && task.is_read() || self.units.iter().any(like)
     }
 }
 
@@ -61,13 +72,9 @@ impl Session {
         self.charge(key, bytes);
         self.wait_for_data(key);
         let task = self.task_mut(key);
-        let before = std::mem::replace(&mut task.sink, Sink::Memory(memory));
-        let reserved = self.held_bytes(key);
-        let held = match before {
-            Sink::Bytes(held) => {
-                device.unhold(reserved);
-                held
-            }
+        device.unhold(std::mem::take(&mut task.held));
+        let held = match std::mem::replace(&mut task.sink, Sink::Memory(memory)) {
+            Sink::Bytes(held) => held,
             Sink::Nowhere | Sink::Memory(_) => Vec::new(),
         };
         self.waiting.wanting.retain(|it| *it != key);
@@ -77,20 +84,23 @@ impl Session {
 
     /// There is no memory now: what comes unasked waits, as far as there is room for it.
     pub fn hold(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
-        let reserved = self.held_bytes(key);
-        if device.hold(reserved) {
-            let task = self.task_mut(key);
-            task.sink = Sink::Bytes(Vec::new());
-            task.deadline = Nanos::NEVER;
+        let unasked = self.task(key).data.wanted.min(self.terms.rules.first_burst);
+        if self.set_aside(device, key, unasked) {
+            self.task_mut(key).deadline = Nanos::NEVER;
             self.waiting.wanting.push_back(key);
         } else {
             self.answer(device, key, Response::of(Status::Busy), out);
         }
     }
 
-    /// Bytes that are set aside for a task without memory.
-    pub(super) fn held_bytes(&self, key: u32) -> usize {
-        self.task(key).data.wanted.min(self.terms.rules.first_burst) as usize
+    /// So many bytes of a task's data may come, which the heap takes; false when all sessions together have too many there.
+    pub(super) fn set_aside(&mut self, device: &mut Device, key: u32, bytes: u32) -> bool {
+        let fits = device.hold(bytes as usize);
+        if fits {
+            let task = self.task_mut(key);
+            (task.held, task.sink) = (bytes as usize, Sink::Bytes(Vec::new()));
+        }
+        fits
     }
 
     /// True when a task waits for memory, or to be carried out.
@@ -105,8 +115,23 @@ impl Session {
 
     /// Whether a task may begin, and is not passed.
     fn goes_on(&self, device: &Device, key: u32, passed: &Passed) -> bool {
+        !passed.has(self.task(key)) && self.may_begin(device, key)
+    }
+
+    /// A task waits for its disk, and so do those that are like it. Others may have the room that these waited for.
+    pub fn pass(&mut self, key: u32, passed: &mut Passed) {
         let task = self.task(key);
-        !passed.has(task.unit, task.has_memory()) && self.may_begin(device, key)
+        passed.units.push((task.unit, task.has_memory()));
+        let waiting = self.waiting.wanting.iter().chain(&self.waiting.ready);
+        let like: Vec<u32> = waiting.copied().filter(|it| passed.has(self.task(*it))).collect();
+        like.into_iter().for_each(|it| self.note_room(it, true));
+    }
+
+    /// A task has room, needs none, or waits for some.
+    pub(super) fn note_room(&mut self, key: u32, has_room: bool) {
+        let waited = std::mem::replace(&mut self.task_mut(key).waits_for_room, !has_room);
+        self.waiting.for_room += usize::from(!has_room);
+        self.waiting.for_room -= usize::from(waited);
     }
 
     /// The next task to carry out, of those that may begin, but for those that are passed: it is at the front.
@@ -132,9 +157,19 @@ impl Session {
         self.task_mut(key).phase = Phase::Running;
     }
 
-    /// Whether a task may have so many more bytes of memory now. One task alone always may.
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.waiting.bytes == 0 || self.waiting.bytes + bytes <= BYTES_MAX
+    /// Whether a task that may begin may have so many more bytes of memory now. One task alone always may, but none that came
+    /// later than one that waits for room.
+    pub fn has_room(&mut self, key: u32, bytes: u64) -> bool {
+        let fits = self.waiting.bytes == 0 || self.waiting.bytes + bytes <= BYTES_MAX;
+        let number = self.task(key).number;
+        let goes_before = |it: &u32| {
+            let task = self.task(*it);
+            task.waits_for_room && task.number < number
+        };
+        let mut waiting = self.waiting.wanting.iter().chain(&self.waiting.ready);
+        let has_room = fits && (self.waiting.for_room == 0 || !waiting.any(goes_before));
+        self.note_room(key, has_room);
+        has_room
     }
 
     /// A task has memory, or is about to be answered with it.

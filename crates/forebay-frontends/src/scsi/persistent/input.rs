@@ -1,7 +1,6 @@
 //! PERSISTENT RESERVE IN: what is registered and reserved.
 
 use super::{Kind, Persistent, Registration, transport_id};
-use crate::scsi::nexus::Standing;
 use crate::scsi::report::data;
 use crate::scsi::task::Outcome;
 use crate::scsi::unit::{Answer, Call, LogicalUnit, Refusal};
@@ -57,11 +56,8 @@ pub(in crate::scsi) fn read_full_status(unit: &mut LogicalUnit, call: &Call) -> 
 
 fn write_status(persistent: &Persistent, registration: &Registration, out: &mut Vec<u8>) {
     let Registration { nexus, key } = registration;
-    let kind = persistent.reservation.as_ref().map(|reservation| reservation.kind as u8);
-    let (holds, kind) = match persistent.standing(nexus) {
-        Standing::Holder => (1, kind.unwrap_or(0)),
-        Standing::Registered | Standing::Stranger => (0, 0),
-    };
+    let held = persistent.reservation.as_ref().filter(|it| it.is_held_by(nexus));
+    let (holds, kind) = held.map_or((0, 0), |reservation| (1, reservation.kind as u8));
     out.extend_from_slice(&key.to_be_bytes());
     out.extend_from_slice(&[0, 0, 0, 0, holds, kind, 0, 0, 0, 0]);
     out.extend_from_slice(&nexus.port.to_be_bytes());

@@ -104,3 +104,21 @@ fn without_memory_data_wait_and_are_not_asked_for() {
     assert_eq!((held, session.wanting(device, &Passed::default())), (vec![9; 512], None));
     assert_eq!(answers(&out)[0].word(40), 512);
 }
+
+#[test]
+fn blocks_to_compare_with_are_taken_as_far_as_the_heap_has_room_for_them() {
+    let mut world = World::one(Rules::default());
+    // 1 MiB each, none of which comes.
+    let mut verify = command(0x2f, 0, 0, SIZE as u32);
+    let Request::Command(it) = &mut verify.request else { unreachable!() };
+    (it.cdb[1], it.cdb[7], it.writes) = (0x02, 8, true);
+    let mut ask = |tag| world.send(0, Pdu { tag, ..verify }, &[]);
+    for tag in 1..=32 {
+        assert_eq!(ask(tag)[0].opcode, 0x31, "its data are asked for");
+    }
+    assert_eq!(ask(33)[0].end().0, 0x08, "the unit is busy");
+    let session = &mut world.sessions[0];
+    let first = session.tasks.find(1).unwrap();
+    session.retire(&mut world.device, first);
+    assert_eq!(world.send(0, Pdu { tag: 34, ..verify }, &[])[0].opcode, 0x31);
+}

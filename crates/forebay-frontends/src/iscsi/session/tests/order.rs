@@ -81,10 +81,34 @@ fn who_has_to_wait_is_passed_by_those_whose_memory_may_be_what_is_waited_for() {
     let (tag, write) = ready(&passed).unwrap();
     assert_eq!(tag, 2, "it has memory, and frees room");
     let mut passed = Passed::default();
-    passed.like(world.sessions[0].task(read));
-    let (session, device) = (&mut world.sessions[0], &world.device);
+    session.pass(read, &mut passed);
     assert_eq!(session.ready(device, &passed), Some(write), "its disk may wait for it");
-    passed.like(session.task(write));
+    session.pass(write, &mut passed);
     assert_eq!(session.ready(device, &passed), None, "the unit has to wait as a whole");
     assert!(session.has_waiting());
+}
+
+#[test]
+fn who_waits_for_room_goes_before_all_that_came_later() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(WRITE, 1, 1, 512), &[7; 512]);
+    world.send(0, command(READ, 2, 4, 2048), &[]);
+    world.send(0, command(READ, 3, 1, 512), &[]);
+    let (session, device) = (&mut world.sessions[0], &mut world.device);
+    let [write, long, short] = [1, 2, 3].map(|tag| session.tasks.find(tag).unwrap());
+    session.charge(write, BYTES_MAX - 1024);
+    assert!(session.has_room(short, 512), "nobody waits");
+    assert!(!session.has_room(long, 2048));
+    assert!(!session.has_room(short, 512), "it fits, but came later");
+    // One that cannot begin for want of something else is in nobody's way.
+    session.pass(long, &mut Passed::default());
+    assert!(session.has_room(short, 512));
+    assert!(!session.has_room(long, 2048));
+    session.discharge(write);
+    assert!(session.has_room(long, 2048) && session.has_room(short, 512));
+    // Nor is one that is gone.
+    session.charge(write, BYTES_MAX - 1024);
+    assert!(!session.has_room(long, 2048) && !session.has_room(short, 512));
+    session.retire(device, long);
+    assert!(session.has_room(short, 512));
 }
