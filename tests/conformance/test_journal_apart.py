@@ -4,6 +4,8 @@ import threading
 
 from bed import MIB, eventually, test
 from test_journal import BLOCKS, SAN, Sequence, served
+from test_move_shard import move, shards
+from test_reload import Served, disk
 
 
 def with_journal(bed, image, uri, **more):
@@ -87,3 +89,26 @@ def one_journal_is_not_used_by_two_disks(bed):
     second.start()
     assert "destage journal of another disk" in second.log(), second.log()
     assert second.stop() == 0
+
+
+@test(forebay_only=True, timeout=120)
+def a_disk_that_moves_or_is_opened_again_keeps_its_journal(bed):
+    journal = served(bed, "journal", bed.image("journal.raw", 64 * MIB, "holes"))
+    bed.image("a.raw", BLOCKS * 4096)
+    more = 'flash = "%s:64MiB"\nmode = "write-back"\nwrite-log = "16MiB"\ndestage-journal = "%s&fence=0s"\n' % (
+        bed.path("pool"), journal.uri)
+    daemon = Served(bed, disk(bed, "a", more))
+
+    def is_journaled():
+        log = daemon.stats("a")["log"]
+        return log["order"] == "journaled" and log["journal"]["is_used"]
+
+    assert is_journaled()
+    for _ in range(3):
+        move(bed, daemon.control, "a", "--to", str(1 - shards(bed, daemon.control)["a"]))
+        assert is_journaled(), daemon.events()
+    for size in ("16KiB", "8KiB"):
+        daemon.write(disk(bed, "a", more + 'block-size = "%s"\n' % size))
+        assert daemon.reload() == {"a": ("opened-again", None)}
+        assert is_journaled(), daemon.events()
+    assert daemon.server.stop() == 0

@@ -21,8 +21,8 @@ pub(super) struct Journal {
     /// What it said, for the engine.
     pub(super) said: Vec<BackendEvent>,
     revoker: Option<Arc<Revoker>>,
-    /// Keeps others from it.
-    _guard: Guard,
+    /// Keeps others from it, as long as it may be written.
+    guard: Option<Guard>,
     /// Where the answer to a revocation goes.
     path: ReturnPath,
     /// Of the pieces under way, taken before each was sent.
@@ -33,7 +33,12 @@ impl Journal {
     pub(super) fn new(share: JournalShare, path: ReturnPath) -> Journal {
         let JournalShare { backend, revoker, guard } = share;
         let (said, checksums) = (Vec::new(), Vec::new());
-        Journal { backend, said, revoker, _guard: guard, path, checksums }
+        Journal { backend, said, revoker, guard: Some(guard), path, checksums }
+    }
+
+    /// It may be another disk's, such as of the one that takes this one's place.
+    pub(super) fn let_go(&mut self) {
+        self.guard = None;
     }
 
     /// The backend, and what it is called with.

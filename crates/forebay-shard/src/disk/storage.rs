@@ -91,6 +91,9 @@ impl Storage {
     /// Nothing is started any more: memory and flash are free as soon as nothing under way uses them.
     pub(super) fn let_go(&mut self, reactor: &mut Reactor) {
         (self.flash, self.ring, self.log) = (None, None, None);
+        if let Some(journal) = &mut self.journal {
+            journal.let_go();
+        }
         std::mem::take(&mut self.registered).let_go(reactor);
     }
 
