@@ -279,7 +279,8 @@ impl DiskHandle {
         self.hold_clients().await?;
         let end =
             move |on: &mut Visit<'_>, answer| on.disk.end_beneath(on.now, leaves_pool, answer);
-        let ended = self.answered(end).await?.map_err(anyhow::Error::msg);
+        let ended = self.answered(end).await.map_err(anyhow::Error::from);
+        let ended = ended.and_then(|ended| ended.map_err(anyhow::Error::msg));
         if ended.is_err() {
             self.let_clients_go_on();
         }

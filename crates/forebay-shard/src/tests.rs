@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebay_backends::{Backend, BackendIo, Context, OpenOptions, Properties, TokenRange};
@@ -340,6 +340,41 @@ async fn a_disk_takes_the_place_of_another_beneath_its_clients() {
             }
         }
     }
+}
+
+/// Keeps the shard from its next command until it is told to go on; the second says when it has begun.
+fn stop(disk: &DiskHandle) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
+    let ((go_on, wait), (begin, has_begun)) = (mpsc::channel(), mpsc::channel());
+    let operation = move |_: &mut mailbox::Visit<'_>| {
+        begin.send(()).unwrap();
+        wait.recv().unwrap();
+    };
+    disk.home.shard().send(mailbox::Command::Disk(disk.id(), Box::new(operation))).ok().unwrap();
+    (go_on, has_begun)
+}
+
+#[tokio::test]
+async fn a_disk_whose_end_finds_no_room_in_the_mailbox_holds_its_clients_no_longer() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let (new, _peer) = disk("disk", Mode::WriteThrough);
+    let handle = shard.sender().add(new).await.unwrap();
+    let (first, _) = stop(&handle);
+    let ending = handle.clone();
+    let end = tokio::spawn(async move { ending.end_beneath(false).await });
+    // It has asked for its clients to be held.
+    tokio::task::yield_now().await;
+    let (second, has_held) = stop(&handle);
+    first.send(()).unwrap();
+    has_held.recv().unwrap();
+    let nothing = || mailbox::Command::Disk(handle.id(), Box::new(|_| ()));
+    while handle.home.shard().send(nothing()).is_ok() {}
+    assert!(end.await.unwrap().is_err());
+    second.send(()).unwrap();
+    while handle.stats().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    handle.detach().await.unwrap();
 }
 
 #[tokio::test]
