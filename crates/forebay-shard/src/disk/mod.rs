@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_core::action::Actions;
 use forebay_core::config::{Mode, Tuning};
@@ -108,8 +108,9 @@ struct Turn {
 /// Who held destaging for a snapshot of primary storage.
 #[derive(Debug, Default)]
 struct Holds {
-    /// How many by now; the number of the last one.
-    begun: u64,
+    /// The number of the last one. No other has it, be it of another disk or of another run of the daemon: who ends one
+    /// that is over ends no other.
+    last: u64,
     /// Nobody has ended the last one, be it over or not.
     is_open: bool,
     /// Primary storage stood still, and has done so all the time if the engine says the same at the end.
@@ -125,6 +126,17 @@ pub enum EndedHold {
     WasOver,
     /// There is no such hold.
     None,
+}
+
+/// Milliseconds since 1970, or one more than the hold before.
+fn next_hold() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let next = |last| u64::try_from(now.as_millis()).unwrap_or(last).max(last + 1);
+    next(
+        LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)))
+            .unwrap_or(0),
+    )
 }
 
 fn nanos(span: Duration) -> Nanos {
@@ -171,9 +183,9 @@ impl ShardDisk {
         if self.port.engine.is_held(now) {
             return Err("destaging is held already, by another 'disk quiesce' or for the disk to grow: wait until that is over".to_owned());
         }
-        self.holds = Holds { begun: self.holds.begun + 1, is_open: true, stillness: None };
+        self.holds = Holds { last: next_hold(), is_open: true, stillness: None };
         self.port.engine.hold_destaging(now, now.plus(nanos(span)), &mut self.port.actions);
-        Ok(self.holds.begun)
+        Ok(self.holds.last)
     }
 
     /// Begins no destaging for a moment more, or for `span` from now on if primary storage stands still: true then.
@@ -186,7 +198,7 @@ impl ShardDisk {
         (moment, span): (Duration, Duration),
         hold: u64,
     ) -> Result<bool, String> {
-        if hold != self.holds.begun || !self.holds.is_open {
+        if hold != self.holds.last || !self.holds.is_open {
             return Err("somebody else ended the hold".to_owned());
         }
         let Port { engine, actions, .. } = &mut self.port;
@@ -200,7 +212,7 @@ impl ShardDisk {
 
     /// Goes on with destaging after this hold, or whichever there is.
     pub(crate) fn end_hold(&mut self, now: Nanos, hold: Option<u64>) -> EndedHold {
-        if !self.holds.is_open || hold.is_some_and(|hold| hold != self.holds.begun) {
+        if !self.holds.is_open || hold.is_some_and(|hold| hold != self.holds.last) {
             return EndedHold::None;
         }
         self.holds.is_open = false;
