@@ -124,6 +124,29 @@ def disks_come_and_go_by_reload_while_another_is_in_use(bed):
 
 
 @test(forebay_only=True)
+def a_disk_that_is_listed_again_before_it_is_detached_stays(bed):
+    images(bed, "a", "b")
+    back = 'mode = "write-back"\nflash = "%s:64MiB"\n' % bed.path("pool")
+    hangs = "fault:rule=hang,op=write,times=1&inner=file:" + bed.path("b.raw")
+    a, b = disk(bed, "a"), disk(bed, "b", back, backend=hangs)
+    served = Served(bed, a, b)
+    writer = client(bed, "b")
+    writer.pwrite(pattern(0, 4096, 7), 0)
+    writer.shutdown()
+    eventually(lambda: served.stats("b")["connections"] == 0, "its client has left")
+    served.write(a)
+    assert served.reload() == {"b": ("removed", None)}
+    eventually(lambda: "it is being detached" in served.events(), "its end has begun")
+    served.write(a, b)
+    assert served.reload() == {}
+    assert "its detach was cancelled" in served.events()
+    again = client(bed, "b")
+    assert bytes(again.pread(4096, 0)) == pattern(0, 4096, 7)
+    assert served.disks() == ["a", "b"] and served.reload() == {}
+    served.server.kill()
+
+
+@test(forebay_only=True)
 def a_file_that_cannot_be_served_changes_nothing_and_one_disk_that_cannot_keeps_no_other(bed):
     images(bed, "a", "c")
     a, b, c = disk(bed, "a"), disk(bed, "b"), disk(bed, "c")

@@ -157,10 +157,8 @@ async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resi
     let look = match disk.measure(None).await? {
         Some(size) => Look { size, modified: None, changed: None },
         None => {
-            let look = state
-                .look(&served, Probe::look_durably)
-                .await
-                .context("cannot see how long primary storage is")?;
+            let look = served.look(Probe::look_durably).await;
+            let look = look.context("cannot see how long primary storage is")?;
             disk.measure(Some(look.size)).await?;
             look
         }

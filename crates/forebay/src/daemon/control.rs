@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -15,8 +14,7 @@ use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
 use forebay_shard::{DiskStatus, Drained, Gone};
 use tokio::sync::Notify;
 
-use anyhow::{Context, Result};
-use forebay_backends::{Look, Probe};
+use anyhow::Result;
 
 use super::api::{
     AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk,
@@ -32,9 +30,6 @@ use super::{
     reload, settings, systemd,
 };
 use crate::config::{DiskSpec, difference};
-
-/// Time that primary storage has to say how long it is.
-const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// What the control socket can tell.
 #[derive(Debug)]
@@ -82,6 +77,8 @@ pub(super) struct Turns {
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     /// The configuration is read again.
     pub(super) reloading: tokio::sync::Mutex<()>,
+    /// Those that are being detached because no file lists them any more, each with whoever does that.
+    pub(super) unlisted: Mutex<BTreeMap<String, Arc<()>>>,
     /// A disk is resized.
     pub(super) resizing: tokio::sync::Mutex<()>,
 }
@@ -389,21 +386,6 @@ impl ControlState {
         self.opener.change_spec(difference::without(&self.opener.spec(), name));
         lock(&self.lists.refused).retain(|known| known.name != name);
         self.frontends.close_unused(&self.opener.spec());
-    }
-
-    /// What primary storage of a disk looks like, to this `look`.
-    ///
-    /// # Errors
-    /// The kernel's, or it takes longer than [`LOOK_MAX`].
-    pub(super) async fn look(
-        &self,
-        disk: &ServedDisk,
-        look: impl FnOnce(&Probe) -> std::io::Result<Look> + Send + 'static,
-    ) -> Result<Look> {
-        let probe = disk.probe()?;
-        let looking = tokio::task::spawn_blocking(move || look(&probe));
-        let looked = tokio::time::timeout(LOOK_MAX, looking).await;
-        Ok(looked.context("it does not answer")???)
     }
 
     /// The disks that are configured and not served.

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
-use super::control::{ControlState, refuse};
+use super::control::{ControlState, lock, refuse};
 use super::{change, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::settings::Setting;
@@ -89,6 +89,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
             false => format!("reload: {shown} was read again"),
         };
         state.report(None, Severity::Info, &told);
+        keep_listed(state, &new).await;
         take_over(state, &new, &found, &mut changes).await;
     }
     Ok(Reloaded { file: Some(shown), dry_run, changes })
@@ -279,6 +280,24 @@ async fn change_settings(
     Ok(())
 }
 
+/// Disks that are listed again while they are being detached stay.
+async fn keep_listed(state: &ControlState, new: &DaemonSpec) {
+    for DiskSpec { name, .. } in &new.disks {
+        let was_unlisted = lock(&state.turns.unlisted).remove(&name.0).is_some();
+        if was_unlisted && let Ok(disk) = state.find(&name.0) {
+            // One that has ended by now comes back.
+            let _ = disk.handle.pause(false).await;
+        }
+    }
+}
+
+/// Whether no file lists a disk any more since `this` began to detach it, which is over now.
+fn take_unlisted(state: &ControlState, name: &str, this: &Arc<()>) -> bool {
+    let mut unlisted = lock(&state.turns.unlisted);
+    let is_unlisted = unlisted.get(name).is_some_and(|it| Arc::ptr_eq(it, this));
+    is_unlisted && unlisted.remove(name).is_some()
+}
+
 /// Begins to detach a disk that no file lists any more.
 async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
     let Ok(disk) = state.find(name) else {
@@ -297,18 +316,22 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         state.report(Some(name), Severity::Warning, &format!("reload: {why}"));
         anyhow::bail!(why);
     }
-    let (state, name) = (state.clone(), name.to_owned());
+    let (state, name, this) = (state.clone(), name.to_owned(), Arc::new(()));
+    lock(&state.turns.unlisted).insert(name.clone(), this.clone());
     tokio::spawn(async move {
-        match change::end(&state, &name, disk).await {
-            Ok(()) => {
-                // A reload that is under way writes what is in force.
-                let _one = state.turns.reloading.lock().await;
-                state.forget(&name);
-            }
-            Err(error) => {
+        let ended = change::end(&state, &name, disk).await;
+        // A reload that is under way writes what is in force, and may list it again.
+        let _one = state.turns.reloading.lock().await;
+        let is_unlisted = take_unlisted(&state, &name, &this);
+        match ended {
+            Ok(()) if is_unlisted && state.find(&name).is_err() => state.forget(&name),
+            // An event tells whether it is served again, or why not.
+            Ok(()) => drop(refused::serve(&state, &name, None).await),
+            Err(error) if is_unlisted => {
                 let text = format!("reload: it is not listed any more, and stays: {error:#}");
                 state.report(Some(&name), Severity::Warning, &text);
             }
+            Err(_) => {}
         }
     });
     Ok(())

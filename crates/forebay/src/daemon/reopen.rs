@@ -184,7 +184,7 @@ impl<'a> Reopening<'a> {
         );
         let size = match handle.measure(None).await? {
             Some(size) => size,
-            None => self.state.look(&self.served, Probe::look).await?.size,
+            None => self.served.look(Probe::look).await?.size,
         };
         ensure!(
             size == handle.size(),

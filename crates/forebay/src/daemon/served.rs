@@ -19,6 +19,9 @@ use super::control::lock;
 use super::ending;
 use super::history::History;
 
+/// Time that primary storage has to say how long it is.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
 /// How long a change of a cache on flash is waited for.
 const HOLD_MAX: Duration = Duration::from_secs(10);
 
@@ -233,6 +236,19 @@ impl ServedDisk {
         let probe = lock(&self.probe);
         let probe = probe.as_ref().context("it cannot be looked at while the disk is served")?;
         Ok(probe.copy())
+    }
+
+    /// What its primary storage looks like, to this `look`.
+    ///
+    /// # Errors
+    /// The kernel's, or it takes longer than [`LOOK_MAX`].
+    pub(super) async fn look(
+        &self,
+        look: impl FnOnce(&Probe) -> std::io::Result<Look> + Send + 'static,
+    ) -> Result<Look> {
+        let probe = self.probe()?;
+        let looked = timeout(LOOK_MAX, spawn_blocking(move || look(&probe))).await;
+        Ok(looked.context("it does not answer")???)
     }
 
     /// True as long as it may look at its primary storage.
