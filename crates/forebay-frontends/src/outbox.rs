@@ -135,7 +135,7 @@ impl Outbox {
         self.is_sending
     }
 
-    /// Bytes of headers, and of what was copied, that are to be sent.
+    /// Bytes of headers, and of what was copied, that are to be sent, as long as nothing is on its way.
     pub(crate) fn copied(&self) -> usize {
         self.bytes.len()
     }

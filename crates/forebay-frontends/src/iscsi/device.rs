@@ -36,7 +36,7 @@ use crate::scsi::{
     Response, Status,
 };
 
-/// Bytes of data that may wait for memory, over all sessions of a target.
+/// Bytes of data that the heap takes, over all sessions of a target: those that wait for memory, or are compared with.
 const HELD_MAX: usize = 32 << 20;
 
 /// See the module.
@@ -434,14 +434,14 @@ impl Device {
         self.detach(&nexuses);
     }
 
-    /// Room for `bytes` of data that wait for memory; false when there is none.
+    /// Room on the heap for `bytes` of data; false when there is none.
     pub fn hold(&mut self, bytes: usize) -> bool {
         let fits = self.held + bytes <= HELD_MAX;
         self.held += if fits { bytes } else { 0 };
         fits
     }
 
-    /// Data that waited have memory, or are gone.
+    /// Data have memory of the disk, or are gone.
     pub fn unhold(&mut self, bytes: usize) {
         self.held -= bytes;
     }

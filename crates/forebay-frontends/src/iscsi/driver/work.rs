@@ -67,7 +67,7 @@ impl Connection {
             }
             match self.ask(cx, device, key) {
                 Asked::Busy => self.session.pass(key, &mut passed),
-                Asked::NoRoom => passed.for_room(),
+                Asked::NoRoom => passed.for_room(self.session.task(key)),
                 Asked::Yes | Asked::Nothing | Asked::Never => began = true,
             }
         }

@@ -42,20 +42,24 @@ impl Waiting {
 pub struct Passed {
     /// Those of a unit without memory, or all of it.
     units: Vec<(Option<usize>, bool)>,
-    /// All reads: one waits for room in the session.
-    reads: bool,
+    /// All reads from this number on: one waits for room in the session.
+    reads: Option<u64>,
 }
 
 impl Passed {
-    /// One waits for room in the session. No other read is to take it first.
-    pub fn for_room(&mut self) {
-        self.reads = true;
+    /// This one waits for room in the session. No read that came later is to take it first.
+    pub fn for_room(&mut self, task: &Task) {
+        self.reads = Some(self.reads.map_or(task.number, |number| number.min(task.number)));
     }
 
     fn has(&self, task: &Task) -> bool {
+        let comes_later = self.reads.is_some_and(|number| task.number >= number);
+        comes_later && task.is_read() || self.has_unit_of(task)
+    }
+
+    fn has_unit_of(&self, task: &Task) -> bool {
         let has_memory = task.has_memory();
-        let like = |it: &(Option<usize>, bool)| it.0 == task.unit && (it.1 || !has_memory);
-        self.reads && task.is_read() || self.units.iter().any(like)
+        self.units.iter().any(|it| it.0 == task.unit && (it.1 || !has_memory))
     }
 }
 
@@ -123,8 +127,8 @@ impl Session {
         let task = self.task(key);
         passed.units.push((task.unit, task.has_memory()));
         let waiting = self.waiting.wanting.iter().chain(&self.waiting.ready);
-        let like: Vec<u32> = waiting.copied().filter(|it| passed.has(self.task(*it))).collect();
-        like.into_iter().for_each(|it| self.note_room(it, true));
+        let like = waiting.copied().filter(|it| passed.has_unit_of(self.task(*it)));
+        like.collect::<Vec<u32>>().into_iter().for_each(|it| self.note_room(it, true));
     }
 
     /// A task has room, needs none, or waits for some.

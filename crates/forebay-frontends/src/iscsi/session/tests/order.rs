@@ -70,16 +70,12 @@ fn who_has_to_wait_is_passed_by_those_whose_memory_may_be_what_is_waited_for() {
     world.send(0, command(WRITE, 2, 1, 512), &[7; 512]);
     world.send(0, command(READ, 3, 1, 512), &[]);
     let (session, device) = (&mut world.sessions[0], &world.device);
-    let mut ready = |passed: &Passed| {
-        let key = session.ready(device, passed)?;
-        Some((session.task(key).tag, key))
-    };
     let mut passed = Passed::default();
-    let (tag, read) = ready(&passed).unwrap();
-    assert_eq!(tag, 1, "first come, first served");
-    passed.for_room();
-    let (tag, write) = ready(&passed).unwrap();
-    assert_eq!(tag, 2, "it has memory, and frees room");
+    let read = session.ready(device, &passed).unwrap();
+    assert_eq!(session.task(read).tag, 1, "first come, first served");
+    passed.for_room(session.task(read));
+    let write = session.ready(device, &passed).unwrap();
+    assert_eq!(session.task(write).tag, 2, "it has memory, and frees room");
     let mut passed = Passed::default();
     session.pass(read, &mut passed);
     assert_eq!(session.ready(device, &passed), Some(write), "its disk may wait for it");
@@ -111,4 +107,26 @@ fn who_waits_for_room_goes_before_all_that_came_later() {
     assert!(!session.has_room(long, 2048) && !session.has_room(short, 512));
     session.retire(device, long);
     assert!(session.has_room(short, 512));
+}
+
+#[test]
+fn a_read_at_the_head_of_the_queue_lets_one_that_came_before_have_the_room() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(WRITE, 1, 1, 512), &[7; 512]);
+    world.send(0, command(READ, 2, 4, 2048), &[]);
+    let session = &mut world.sessions[0];
+    let [write, read] = [1, 2].map(|tag| session.tasks.find(tag).unwrap());
+    session.charge(write, BYTES_MAX - 1024);
+    assert!(!session.has_room(read, 2048));
+    world.send(0, attributed(command(READ, 3, 1, 512), HEAD_OF_QUEUE), &[]);
+    let (session, device) = (&mut world.sessions[0], &world.device);
+    session.discharge(write);
+    let mut passed = Passed::default();
+    let head = session.ready(device, &passed).unwrap();
+    assert_eq!((session.task(head).tag, session.has_room(head, 512)), (3, false));
+    passed.for_room(session.task(head));
+    assert_eq!(session.ready(device, &passed), Some(write));
+    session.start();
+    assert_eq!(session.ready(device, &passed), Some(read));
+    assert!(session.has_room(read, 2048) && session.has_room(head, 512));
 }
