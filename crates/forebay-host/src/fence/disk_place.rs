@@ -109,6 +109,11 @@ impl DiskPlace {
         left
     }
 
+    /// Notes in its pool how it was left, where it has one; false when that cannot be written.
+    fn close(&self, close: Close) -> Result<bool> {
+        self.pool.as_ref().map_or(Ok(true), |(pool, number)| pool.close(*number, close))
+    }
+
     /// Notes how it was left: in the pool, then in the sidecar.
     fn note(
         &self,
@@ -126,14 +131,14 @@ impl DiskPlace {
             // First an end in order: who dies before the record and the sidecar are gone leaves a disk that may go on in
             // this pool or in another one.
             let clean = EndOfSession::Clean;
-            if let Some((pool, number)) = &self.pool {
-                pool.close(*number, Close { end: clean, is_quiet, last: None, log_end })?;
-            }
+            self.close(Close { end: clean, is_quiet, last: None, log_end })?;
             let _ = fence.leave(clean, is_quiet, false);
         }
-        if let Some((pool, number)) = &self.pool {
-            pool.close(*number, Close { end, is_quiet, last, log_end })?;
-        }
+        let is_noted = self.close(Close { end, is_quiet, last, log_end })?;
+        // A pool that cannot be written does not say what was seen last, nor that its log is what goes on: both stay as while
+        // the disk was served.
+        let looked = looked && is_noted;
+        let end = if end == EndOfSession::Dirty && !is_noted { EndOfSession::Failed } else { end };
         match (fence.leave(end, is_quiet, looked), end) {
             (Ok(()), _) => Ok(None),
             // The pool knows how it was left. What the sidecar said while it was served is never less than that.

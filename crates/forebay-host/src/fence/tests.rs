@@ -3,11 +3,14 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 use forebay_backends::{OpenOptions, Uri};
 
 use super::*;
+use crate::events::EventLog;
+use crate::pool::owner::PoolOwner;
 use crate::pool::{OpenedLog, Share};
 
 mod torn;
@@ -29,12 +32,15 @@ struct Served {
     number: DiskNumber,
     fence: Fence,
     log: OpenedLog,
+    _staged: Staged,
 }
 
-impl Drop for Served {
+/// What a disk has staged, which goes with this.
+struct Staged(Uuid);
+
+impl Drop for Staged {
     fn drop(&mut self) {
-        let disk = self.log.disk;
-        crate::pool::staging::remove_of(disk);
+        crate::pool::staging::remove_of(self.0);
     }
 }
 
@@ -131,7 +137,8 @@ impl Bed {
             return None;
         }
         fence.follow(true, &mut notes).unwrap();
-        Some(Served { pool, number, fence, log })
+        let _staged = Staged(log.disk);
+        Some(Served { pool, number, fence, log, _staged })
     }
 
     fn serve(&self) -> Served {
@@ -322,6 +329,28 @@ fn a_start_that_dies_between_the_steps_is_judged_from_the_same_facts() {
         let verdict = bed.verdict();
         assert!(matches!(verdict, Verdict::Mismatch(_)), "{steps} steps: {verdict:?}");
     }
+}
+
+#[tokio::test]
+async fn a_pool_that_cannot_be_written_leaves_the_evidence_of_a_dirty_disk_as_after_a_kill() {
+    if !has_tmpfs() {
+        return;
+    }
+    let bed = Bed::new();
+    let served = bed.serve();
+    served.write(&bed, 0);
+    let Served { mut pool, number, fence, log, _staged } = served;
+    drop(log);
+    pool.has_failed = true;
+    let (_events, sender) = EventLog::start(None).unwrap();
+    let (owner, handle) = PoolOwner::start(Arc::new(Mutex::new(pool)), sender).unwrap();
+    let place = DiskPlace::new(Some((handle, number)), Some(fence), Guard::Itself);
+    place.leave(EndOfSession::Dirty, true, None).unwrap();
+    drop((place, owner, _staged));
+    assert_eq!(bed.sidecar().state, SidecarState::OpenWithLog);
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    bed.image().set_modified(SystemTime::now() + Duration::from_secs(3)).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub struct Pool {
     /// Numbers that a disk of this run has, or had: whatever becomes of its record, no other disk gets them.
     admitted: Vec<bool>,
     /// Writing the tables failed.
-    has_failed: bool,
+    pub(crate) has_failed: bool,
     /// How it failed, until that is told.
     failure: Option<String>,
     /// How it was opened, until that is told.

@@ -53,7 +53,7 @@ enum Wish {
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
     Grow(DiskNumber, Evidence, Sender<Result<()>>),
     SizeCache(DiskNumber, (u64, u64), Sender<Result<Vec<Area>>>),
-    Close(DiskNumber, Close, Sender<Result<()>>),
+    Close(DiskNumber, Close, Sender<Result<bool>>),
     End,
 }
 
@@ -134,11 +134,11 @@ impl PoolHandle {
         sized.recv().context("the thread that owns the pool has ended")?
     }
 
-    /// The disk has ended so. Waits until that is noted, behind everything that was asked for before.
+    /// The disk has ended so. Waits until that is noted, behind everything that was asked for before; false when it is not.
     ///
     /// # Errors
     /// The medium's, or the owner has ended.
-    pub fn close(&self, disk: DiskNumber, close: Close) -> Result<()> {
+    pub fn close(&self, disk: DiskNumber, close: Close) -> Result<bool> {
         let (answer, closed) = mpsc::channel();
         let _ = self.wishes.send(Wish::Close(disk, close, answer));
         closed.recv().context("the thread that owns the pool has ended")?
@@ -279,7 +279,7 @@ impl Owner {
         }
     }
 
-    fn close(&self, disk: DiskNumber, close: Close) -> Result<()> {
+    fn close(&self, disk: DiskNumber, close: Close) -> Result<bool> {
         let Close { end, is_quiet, last, log_end } = close;
         let mut pool = lock(&self.pool);
         match (log_end, end) {

@@ -265,7 +265,7 @@ impl Pool {
     }
 
     /// The disk is not served any more; `is_quiet` when nothing of it is under way on primary storage, and `last` the
-    /// last look at that.
+    /// last look at that. False when the pool does not say so: it is as after a kill.
     ///
     /// # Errors
     /// The medium's.
@@ -275,14 +275,14 @@ impl Pool {
         end: EndOfSession,
         is_quiet: bool,
         last: Option<Evidence>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         ensure!(
             end != EndOfSession::Detached || !self.has_failed,
             "the flash {} cannot be written, and still has the disk",
             self.file.path().display()
         );
         if end == EndOfSession::Failed || self.has_failed {
-            return Ok(());
+            return Ok(false);
         }
         let mut record = self.record(number);
         if end != EndOfSession::Dirty {
@@ -305,7 +305,7 @@ impl Pool {
             self.drop_cache(number)?;
         }
         let record = (end != EndOfSession::Detached).then_some(record);
-        self.tables.set_disk(&self.file, number, record)
+        self.tables.set_disk(&self.file, number, record).map(|()| true)
     }
 
     /// Primary storage has, durably, everything of the disk's log up to this record: its progress says so before any

@@ -217,7 +217,7 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     let mut pool = Pool::open(path, &SHARES)?;
     let session = Session::open(&mut pool, &wish, told)?;
     told.detached = true;
-    pool.close(session.number, EndOfSession::Detached, true, None)
+    pool.close(session.number, EndOfSession::Detached, true, None).map(|_| ())
 }
 
 const FATES: [Fate; 4] = [Fate::Fails, Fate::Tears, Fate::Lies, Fate::Dies];
