@@ -306,12 +306,13 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on with what is sent in part.
+    /// Goes on with what is sent in part, on each connection, be others broken or not.
     ///
     /// # Errors
     /// Why the session cannot go on.
     pub(super) fn finish_messages(&mut self, reactor: &mut Reactor) -> Result<(), String> {
-        (0..self.connections.len()).try_for_each(|index| self.finish_message(index, reactor))
+        let each = 0..self.connections.len();
+        each.map(|index| self.finish_message(index, reactor)).fold(Ok(()), Result::and)
     }
 
     /// Sends several requests on one connection.
