@@ -77,8 +77,8 @@ pub(super) struct Turns {
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     /// The configuration is read again.
     pub(super) reloading: tokio::sync::Mutex<()>,
-    /// Those that are being detached because no file lists them any more, each with whoever does that.
-    pub(super) unlisted: Mutex<BTreeMap<String, Arc<()>>>,
+    /// Those that are being detached because no file listed them any more, each with whoever does that, and whether none does.
+    pub(super) unlisted: Mutex<BTreeMap<String, (Arc<()>, bool)>>,
     /// A disk is resized.
     pub(super) resizing: tokio::sync::Mutex<()>,
 }

@@ -283,19 +283,26 @@ async fn change_settings(
 /// Disks that are listed again while they are being detached stay.
 async fn keep_listed(state: &ControlState, new: &DaemonSpec) {
     for DiskSpec { name, .. } in &new.disks {
-        let was_unlisted = lock(&state.turns.unlisted).remove(&name.0).is_some();
-        if was_unlisted && let Ok(disk) = state.find(&name.0) {
+        if note_listed(state, &name.0, true)
+            && let Ok(disk) = state.find(&name.0)
+        {
             // One that has ended by now comes back.
             let _ = disk.handle.pause(false).await;
         }
     }
 }
 
-/// Whether no file lists a disk any more since `this` began to detach it, which is over now.
+/// Whether that is new of a disk that is being detached because no file listed it any more.
+fn note_listed(state: &ControlState, name: &str, is_listed: bool) -> bool {
+    let mut unlisted = lock(&state.turns.unlisted);
+    unlisted.get_mut(name).is_some_and(|it| std::mem::replace(&mut it.1, !is_listed) == is_listed)
+}
+
+/// Whether no file lists a disk any more that `this` detached, which is over now.
 fn take_unlisted(state: &ControlState, name: &str, this: &Arc<()>) -> bool {
     let mut unlisted = lock(&state.turns.unlisted);
-    let is_unlisted = unlisted.get(name).is_some_and(|it| Arc::ptr_eq(it, this));
-    is_unlisted && unlisted.remove(name).is_some()
+    let is_its_own = unlisted.get(name).is_some_and(|it| Arc::ptr_eq(&it.0, this));
+    is_its_own && unlisted.remove(name).is_some_and(|it| it.1)
 }
 
 /// Begins to detach a disk that no file lists any more.
@@ -306,6 +313,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
     };
     if !disk.handle.is_open() {
         // Its detach is under way.
+        note_listed(state, name, false);
         return Ok(());
     }
     let clients = disk.handle.stats().await?.connections;
@@ -317,7 +325,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         anyhow::bail!(why);
     }
     let (state, name, this) = (state.clone(), name.to_owned(), Arc::new(()));
-    lock(&state.turns.unlisted).insert(name.clone(), this.clone());
+    lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
     tokio::spawn(async move {
         let ended = change::end(&state, &name, disk).await;
         // A reload that is under way writes what is in force, and may list it again.
