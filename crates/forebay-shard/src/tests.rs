@@ -359,7 +359,7 @@ async fn a_disk_whose_end_finds_no_room_in_the_mailbox_holds_its_clients_no_long
     let shard = ShardHandle::start(0, 1, None, events).unwrap();
     let (new, _peer) = disk("disk", Mode::WriteThrough);
     let handle = shard.sender().add(new).await.unwrap();
-    let (first, _) = stop(&handle);
+    let (first, _begun) = stop(&handle);
     let ending = handle.clone();
     let end = tokio::spawn(async move { ending.end_beneath(false).await });
     // It has asked for its clients to be held.

@@ -88,10 +88,11 @@ impl Storage {
         !self.said.is_empty() || !self.ended.is_empty() || has_said
     }
 
-    /// Nothing is started any more: memory and flash are free as soon as nothing under way uses them.
-    pub(super) fn let_go(&mut self, reactor: &mut Reactor) {
+    /// Nothing is started any more: memory and flash are free as soon as nothing under way uses them. The journal is free if it
+    /// `is_quiet`: what is under way there may yet arrive.
+    pub(super) fn let_go(&mut self, reactor: &mut Reactor, is_quiet: bool) {
         (self.flash, self.ring, self.log) = (None, None, None);
-        if let Some(journal) = &mut self.journal {
+        if is_quiet && let Some(journal) = &mut self.journal {
             journal.let_go();
         }
         std::mem::take(&mut self.registered).let_go(reactor);
