@@ -94,6 +94,8 @@ pub struct LogEnd {
     pub is_clean: bool,
     /// What primary storage does not have cannot be read any more.
     pub is_lost: bool,
+    /// It failed, and no later start may go on with it.
+    pub is_revoked: bool,
     /// Flash has failed to read something of what primary storage does not have.
     pub reads_failed: bool,
     /// Bytes that primary storage does not have, about.

@@ -47,6 +47,17 @@ pub(crate) enum IoKind {
     PrimaryFlush,
 }
 
+impl IoKind {
+    /// True when it changes what the disk has on flash.
+    pub fn writes_flash(&self) -> bool {
+        match self {
+            IoKind::Fill { .. } | IoKind::Index | IoKind::Log(_) => true,
+            IoKind::Destager(io) => matches!(io, DestageIo::Note),
+            IoKind::Request(..) | IoKind::Orphan { .. } | IoKind::PrimaryFlush => false,
+        }
+    }
+}
+
 /// What an I/O of a request does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestIo {

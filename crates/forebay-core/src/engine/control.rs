@@ -85,6 +85,11 @@ impl Engine {
         self.parts.destages_at_end()
     }
 
+    /// True when its log failed, and no later start may go on with that.
+    pub fn log_is_revoked(&self) -> bool {
+        self.parts.write_back.as_ref().is_some_and(WriteBack::is_revoked)
+    }
+
     /// True while a disk that is shut down flushes and notes what it has destaged.
     pub fn settles_at_end(&self) -> bool {
         self.parts.settles_at_end()

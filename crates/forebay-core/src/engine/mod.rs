@@ -263,6 +263,11 @@ impl Engine {
         self.parts.is_idle(&self.shared)
     }
 
+    /// True while something is written to the disk's flash.
+    pub fn writes_flash(&self) -> bool {
+        self.shared.ios.iter().any(|(_, io)| io.kind.writes_flash())
+    }
+
     /// True when no client waits for an answer, or has a buffer.
     pub fn owes_nothing(&self) -> bool {
         self.parts.requests.taken() == 0 && self.shared.lent == 0

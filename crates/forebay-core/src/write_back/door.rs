@@ -136,10 +136,13 @@ impl WriteBack {
     /// What becomes of a flush of the guest that comes now.
     pub(crate) fn guest_flush(&self) -> GuestFlush {
         let deferred = self.log.config.flush != FlushSemantics::Honest;
-        if self.log.is_durable() || deferred {
+        if self.log.is_durable() {
             GuestFlush::Done
         } else if self.log.health.failed.is_some() {
+            // Deferred or not: nobody knows when it will be durable.
             GuestFlush::Fails
+        } else if deferred {
+            GuestFlush::Done
         } else {
             GuestFlush::Waits
         }
@@ -187,6 +190,7 @@ impl WriteBack {
         log.health.failed = Some(status);
         log.give_up_summary();
         log.keep_in_memory();
+        self.destager.leave_nothing();
         cx.event(Event::LogFailed { status });
         let mut told: Vec<_> =
             log.waiting.durable.drain(..).chain(log.waiting.written.drain(..)).collect();
@@ -209,19 +213,25 @@ impl WriteBack {
         self.log.health.failed.is_some() && !self.log.health.owners.is_empty()
     }
 
+    /// True when no later start may go on with it.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.destager.is_revoked()
+    }
+
     /// Dirty bytes cannot be saved any more.
     pub(crate) fn lose(&mut self) {
         self.log.health.is_lost = true;
         self.destager.stop();
     }
 
-    /// The disk ends: everything is to become durable.
+    /// The disk ends: everything is to become durable. In a log that failed nothing is to be left.
     pub(crate) fn close(&mut self) {
         self.log.close();
         self.end_hold(Nanos(0));
-        if self.log.health.is_lost {
+        let health = &self.log.health;
+        if health.is_lost {
             self.destager.stop();
-        } else if self.log.config.flush == FlushSemantics::Honest {
+        } else if health.failed.is_none() && self.log.config.flush == FlushSemantics::Honest {
             self.destager.finish();
         }
     }

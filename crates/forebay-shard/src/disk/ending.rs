@@ -57,6 +57,8 @@ pub(super) struct Ending {
     has_waited: bool,
     /// When draining leaves the rest in the log.
     destage_by: Nanos,
+    /// That was.
+    is_late: bool,
     /// Its clients stay, for the disk that takes its place.
     pub(super) beneath: bool,
 }
@@ -68,6 +70,7 @@ impl Ending {
         leave_by: Nanos::NEVER,
         has_waited: false,
         destage_by: Nanos::NEVER,
+        is_late: false,
         beneath: false,
     };
 
@@ -122,9 +125,8 @@ impl ShardDisk {
     /// What is destaged is flushed and noted before a disk ends, and one whose flushes are deferred destages, as long as primary
     /// storage is there and time is left.
     pub(super) fn limit_destaging(&mut self, now: Nanos) {
-        let is_late = self.ending.destage_by <= now;
-        if is_late {
-            self.ending.destage_by = Nanos::NEVER;
+        if self.ending.destage_by <= now {
+            (self.ending.destage_by, self.ending.is_late) = (Nanos::NEVER, true);
         }
         let engine = &self.port.engine;
         let destages = engine.destages_at_end();
@@ -133,13 +135,17 @@ impl ShardDisk {
         }
         let why = match self.storage.backend.trouble() {
             Some(why) => why.to_string(),
-            None if is_late => "it takes too long".to_owned(),
+            None if self.ending.is_late => "it takes too long".to_owned(),
             None => return,
         };
         if destages {
-            let text = format!(
-                "not all is destaged before the end: {why}; the rest stays in the write log, and the next start goes on"
-            );
+            let failed =
+                self.port.engine.log_statistics(now).is_some_and(|log| log.failure.is_some());
+            let rest = match failed {
+                true => "the rest is in the write log, which failed",
+                false => "the rest stays in the write log, and the next start goes on",
+            };
+            let text = format!("not all is destaged before the end: {why}; {rest}");
             self.report(Severity::Warning, text);
         }
         self.port.engine.stop_destaging(now, &mut self.port.actions);
@@ -186,17 +192,20 @@ impl ShardDisk {
 
     /// It has ended, and starts nothing any more: its memory is free as soon as nothing under way uses it.
     fn let_go(&mut self, reactor: &mut Reactor) {
-        self.storage.let_go(reactor);
+        self.storage.let_go(reactor, self.port.engine.is_idle());
         if let Ok(nothing) = Arena::new(1) {
             self.port.memory = Arc::new(nothing);
         }
     }
 
-    /// True when all that is missing is primary storage's, and the log will write it there again.
+    /// True when all that is missing is primary storage's, and the log will write it there again. What is still written to flash
+    /// would change what a disk finds there that takes the place of this one.
     fn is_safe_in_log(&self) -> bool {
-        let statistics = self.port.engine.statistics(Nanos(0));
+        let engine = &self.port.engine;
+        let statistics = engine.statistics(Nanos(0));
         let is_durable = statistics.log.is_some_and(|log| log.is_durable);
-        self.port.engine.mode().logs() && is_durable && statistics.requests_in_flight == 0
+        let leaves_flash = !(self.ending.beneath && engine.writes_flash());
+        engine.mode().logs() && is_durable && statistics.requests_in_flight == 0 && leaves_flash
     }
 
     /// How it ended, once it has.
@@ -208,6 +217,7 @@ impl ShardDisk {
                     is_durable: log.is_durable,
                     is_clean: log.is_clean,
                     is_lost: log.is_lost,
+                    is_revoked: self.port.engine.log_is_revoked(),
                     reads_failed: log.reads_failed,
                     dirty_bytes: log.dirty_bytes,
                 });

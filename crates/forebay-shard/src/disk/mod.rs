@@ -108,8 +108,8 @@ struct Turn {
 /// Who held destaging for a snapshot of primary storage.
 #[derive(Debug, Default)]
 struct Holds {
-    /// The number of the last one. No other has it, be it of another disk or of another run of the daemon: who ends one
-    /// that is over ends no other.
+    /// The number of the last one. No other has it, be it of another disk or, unless the clock was set back, of another run of
+    /// the daemon: who ends one that is over ends no other.
     last: u64,
     /// Nobody has ended the last one, be it over or not.
     is_open: bool,

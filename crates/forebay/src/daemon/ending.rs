@@ -38,6 +38,13 @@ pub(super) fn left(disk: &Drained) -> Left {
              Start the disk again before this host is: the staging file in memory may have them",
             rounded(dirty_bytes)
         )),
+        Some(LogEnd { is_revoked: true, dirty_bytes, .. }) => Left::NotSafe(format!(
+            "its write log failed, and it is noted beside primary storage that the log is of the past: up to {} that were \
+             acknowledged are not on primary storage. The log is kept: copy the flash, then see what can be done: forebay \
+             disk resolve {}",
+            rounded(dirty_bytes),
+            disk.name
+        )),
         Some(LogEnd { reads_failed: true, dirty_bytes, .. }) => Left::NotSafe(format!(
             "flash failed to read its write log, and up to {} that were acknowledged are not on primary storage. The log is \
              kept: look at the flash device, copy it, and start the disk again; when the log cannot be read then either, see \
@@ -69,7 +76,9 @@ pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
     let is_safe = left(disk) == Left::OnPrimaryStorage;
     match disk.log {
         _ if disk.is_detaching && is_safe => EndOfSession::Detached,
-        Some(log) if !log.is_clean && (!log.is_durable || log.is_lost) => EndOfSession::Failed,
+        Some(log) if !log.is_clean && (!log.is_durable || log.is_lost || log.is_revoked) => {
+            EndOfSession::Failed
+        }
         Some(log) if !log.is_clean => EndOfSession::Dirty,
         Some(_) | None if disk.status.is_ok() => EndOfSession::Clean,
         Some(_) | None => EndOfSession::Failed,
@@ -99,6 +108,7 @@ mod tests {
         is_durable: true,
         is_clean: true,
         is_lost: false,
+        is_revoked: false,
         reads_failed: false,
         dirty_bytes: 0,
     };

@@ -156,6 +156,48 @@ fn a_disk_whose_log_failed_ends_although_nobody_may_see_what_is_in_its_memory() 
     assert!(rig.engine.is_idle());
 }
 
+#[test]
+fn a_disk_that_ends_leaves_nothing_in_a_log_that_failed() {
+    for fails_at_the_end in [false, true] {
+        let mut rig = write_back(with_log());
+        rig.write(1, 0, 4096, 7);
+        assert!(rig.replied(1).1.is_ok());
+        let fails = |rig: &mut Rig| {
+            rig.tick(1);
+            let write = rig.find("log W 0+12288");
+            rig.complete(write, IoStatus::IoError);
+        };
+        if !fails_at_the_end {
+            fails(&mut rig);
+        }
+        rig.engine.shut_down(rig.now, &mut rig.actions);
+        rig.run_actions();
+        if fails_at_the_end {
+            fails(&mut rig);
+        }
+        assert!(rig.engine.destages_at_end());
+        rig.pool.fill(0);
+        rig.settle_log();
+        assert_eq!((rig.backend[0], rig.engine.mode()), (7, Mode::WriteThrough));
+        assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
+    }
+}
+
+#[test]
+fn a_deferred_flush_is_not_promised_by_a_log_that_failed() {
+    let mut config = with_log();
+    let dirty_age_max = Nanos::from_millis(60_000);
+    config.write_log.as_mut().expect("a log").flush = FlushSemantics::Deferred { dirty_age_max };
+    let mut rig = write_back(config);
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write(1, 0, 4096, 1);
+    rig.tick(1);
+    let write = rig.find("log W 0+12288");
+    rig.complete(write, IoStatus::IoError);
+    rig.submit(2, 0, 0, Op::Flush);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError);
+}
+
 /// Flash that dies under a write, of whose I/O what `hangs` never ends. It is known that the log is of the past.
 fn dead_flash(hangs: fn(&Io) -> bool) -> Rig {
     let mut rig = write_back(with_log());

@@ -325,6 +325,13 @@ impl Destager {
         self.course = Course::Finishes;
     }
 
+    /// The log failed: a disk that ends leaves nothing in it that can be destaged.
+    pub(super) fn leave_nothing(&mut self) {
+        if self.course == Course::Finishes {
+            self.course = Course::Destages;
+        }
+    }
+
     /// Nothing new is started any more.
     pub(super) fn stop(&mut self) {
         self.course = Course::Stopped;

@@ -37,7 +37,7 @@ pub(super) enum Revocation {
 
 impl Destager {
     /// True when nothing is noted any more.
-    pub(super) fn is_revoked(&self) -> bool {
+    pub(in crate::write_back) fn is_revoked(&self) -> bool {
         self.notes.revocation == Revocation::Revoked
     }
 
