@@ -408,6 +408,11 @@ const SENTENCES: [Sentences; 6] = [
                 "not all is destaged before the end: …; the rest stays in the write log, …",
                 "Start the disk again to go on.",
             ),
+            (
+                Warning,
+                "not all is destaged before the end: …; the rest is in the write log, which failed",
+                "Start the disk again before this host is: memory may have the rest.",
+            ),
             (Info, "an advice is kept: …", "Configure the disk as advised."),
             (
                 Warning,
