@@ -8,8 +8,8 @@
 //! Draining: clients get what is in flight answered and are closed, the engine becomes idle, primary
 //! storage is flushed, what the cache holds is recorded, the disk is done. With a write log it is enough that the log is durable: what it holds stays
 //! there, and primary storage, which may be dead, is not waited for longer than [`LEAVE_MAX`]; only what is destaged is flushed and noted, for up to
-//! [`DESTAGE_MAX`], because the cache and the next start believe in nothing that was under way at the end. A client that
-//! does not take its answers is not waited for longer than [`LEAVE_MAX`].
+//! [`DESTAGE_MAX`], because the cache and the next start believe in nothing that was under way at the end. A log that failed
+//! is destaged for so long, too. A client that does not take its answers is not waited for longer than [`LEAVE_MAX`].
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use crate::{Drained, LogEnd};
 
 /// Time that clients have to take their last answers; less than all of draining may take.
 const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
-/// Time that a disk has at the end to flush and note what it has destaged, and with deferred flushes to destage; less than all
-/// of draining may take.
+/// Time that a disk has at the end to flush and note what it has destaged, and with deferred flushes, or a log that failed, to
+/// destage; less than all of draining may take.
 const DESTAGE_MAX: Nanos = Nanos::from_millis(20_000);
 /// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
 /// place in a table far smaller; nor do wrapping backends, who count down from the highest.
@@ -122,8 +122,8 @@ impl ShardDisk {
         gives_up && !self.ending.beneath
     }
 
-    /// What is destaged is flushed and noted before a disk ends, and one whose flushes are deferred destages, as long as primary
-    /// storage is there and time is left.
+    /// What is destaged is flushed and noted before a disk ends, and one whose flushes are deferred, or whose log failed,
+    /// destages, as long as primary storage is there and time is left.
     pub(super) fn limit_destaging(&mut self, now: Nanos) {
         if self.ending.destage_by <= now {
             (self.ending.destage_by, self.ending.is_late) = (Nanos::NEVER, true);
