@@ -73,8 +73,8 @@ impl Engine {
     /// finishes.
     ///
     /// What is in the log is made durable and stays there, but for what is destaged already: that is flushed and noted.
-    /// What waits for room is answered so, too. Where flushes are deferred all is destaged first. Neither is begun after
-    /// [`Engine::stop_destaging`].
+    /// What waits for room is answered so, too. Where flushes are deferred, or the log has failed, all is destaged first.
+    /// Neither is begun after [`Engine::stop_destaging`].
     pub fn shut_down(&mut self, now: Nanos, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
         parts.shut_down(&mut cx);

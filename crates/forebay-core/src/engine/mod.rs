@@ -263,6 +263,14 @@ impl Engine {
         self.parts.is_idle(&self.shared)
     }
 
+    /// True when all of a log that failed is on primary storage, and only dead flash has something to do.
+    pub fn waits_for_dead_flash(&self) -> bool {
+        let log = self.parts.write_back.as_ref();
+        let is_empty = log.is_some_and(|log| log.failed().is_some() && log.is_clean());
+        let mut ios = self.shared.ios.iter();
+        is_empty && self.owes_nothing() && ios.all(|(_, io)| io.kind.writes_flash())
+    }
+
     /// True while something is written to the disk's flash.
     pub fn writes_flash(&self) -> bool {
         self.shared.ios.iter().any(|(_, io)| io.kind.writes_flash())

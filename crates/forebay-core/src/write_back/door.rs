@@ -16,7 +16,7 @@ use crate::write_back::format::index::{Layers, PageGrid, PageIndex, Place};
 /// What becomes of a flush of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuestFlush {
-    /// Everything acknowledged before is durable, or flushes are deferred.
+    /// Everything acknowledged before is durable, or flushes are deferred and the log works.
     Done,
     /// It waits for the last group.
     Waits,
@@ -136,7 +136,7 @@ impl WriteBack {
     /// What becomes of a flush of the guest that comes now.
     pub(crate) fn guest_flush(&self) -> GuestFlush {
         let deferred = self.log.config.flush != FlushSemantics::Honest;
-        if self.log.is_durable() {
+        if self.log.is_durable() && !self.is_revoked() {
             GuestFlush::Done
         } else if self.log.health.failed.is_some() {
             // Deferred or not: nobody knows when it will be durable.

@@ -133,7 +133,9 @@ impl ShardDisk {
         if self.ending.stage != Stage::Draining || !(destages || engine.settles_at_end()) {
             return;
         }
-        let why = match self.storage.backend.trouble() {
+        // No later start goes on with a log that is revoked.
+        let trouble = self.storage.backend.trouble().filter(|_| !engine.log_is_revoked());
+        let why = match trouble {
             Some(why) => why.to_string(),
             None if self.ending.is_late => "it takes too long".to_owned(),
             None => return,
@@ -157,11 +159,13 @@ impl ShardDisk {
             && clients == 0
             && !self.port.engine.destages_at_end()
             && !self.port.engine.settles_at_end()
-            && (self.port.engine.is_idle() || self.ending.has_waited && self.is_safe_in_log());
+            && (self.port.engine.is_idle() || self.ending.has_waited && self.needs_no_more());
         let flushes =
             !self.storage.backend.properties().read_only && !self.port.engine.mode().logs();
         if self.ending.stage == Stage::Draining && is_quiet {
             self.ending.stage = Stage::Flushed(IoStatus::Ok);
+            // Also if the log fails while the end of the cache is noted.
+            self.port.engine.stop_destaging(now, &mut self.port.actions);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
             if flushes {
                 self.ending.stage = Stage::Flushing;
@@ -196,6 +200,12 @@ impl ShardDisk {
         if let Ok(nothing) = Arena::new(1) {
             self.port.memory = Arc::new(nothing);
         }
+    }
+
+    /// True when what is under way need not be waited for.
+    fn needs_no_more(&self) -> bool {
+        let is_last = !self.ending.beneath && !self.is_detaching();
+        self.is_safe_in_log() || is_last && self.port.engine.waits_for_dead_flash()
     }
 
     /// True when all that is missing is primary storage's, and the log will write it there again. What is still written to flash

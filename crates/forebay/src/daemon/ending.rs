@@ -33,17 +33,17 @@ pub(super) fn left(disk: &Drained) -> Left {
             rounded(dirty_bytes),
             disk.name
         )),
-        Some(LogEnd { is_durable: false, dirty_bytes, .. }) => Left::NotSafe(format!(
-            "its write log failed, and up to {} that were acknowledged are neither durable there nor on primary storage. \
-             Start the disk again before this host is: the staging file in memory may have them",
-            rounded(dirty_bytes)
-        )),
         Some(LogEnd { is_revoked: true, dirty_bytes, .. }) => Left::NotSafe(format!(
             "its write log failed, and it is noted beside primary storage that the log is of the past: up to {} that were \
              acknowledged are not on primary storage. The log is kept: copy the flash, then see what can be done: forebay \
              disk resolve {}",
             rounded(dirty_bytes),
             disk.name
+        )),
+        Some(LogEnd { is_durable: false, dirty_bytes, .. }) => Left::NotSafe(format!(
+            "its write log failed, and up to {} that were acknowledged are neither durable there nor on primary storage. \
+             Start the disk again before this host is: the staging file in memory may have them",
+            rounded(dirty_bytes)
         )),
         Some(LogEnd { reads_failed: true, dirty_bytes, .. }) => Left::NotSafe(format!(
             "flash failed to read its write log, and up to {} that were acknowledged are not on primary storage. The log is \
@@ -147,6 +147,8 @@ mod tests {
         check(disk(Some(DIRTY)), Ok(Left::InLog(1 << 20)), Dirty, Dirty);
         let lost = LogEnd { is_lost: true, ..DIRTY };
         check(disk(Some(lost)), Err("up to 1 MiB that were acknowledged"), Failed, Failed);
+        let revoked = LogEnd { is_durable: false, is_revoked: true, ..DIRTY };
+        check(disk(Some(revoked)), Err("forebay disk resolve db"), Failed, Failed);
         let failed = LogEnd { is_durable: false, ..DIRTY };
         check(disk(Some(failed)), Err("up to 1 MiB that were acknowledged"), Failed, Failed);
         // What was durable there may be there again.

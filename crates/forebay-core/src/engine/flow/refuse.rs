@@ -47,7 +47,7 @@ impl Parts {
         self.release_owners(cx);
     }
 
-    /// The disk ends or its log is lost, and nothing is destaged any more: refuses what waits for room in the log, and
+    /// The disk ends or its log is lost: refuses what waits for room in the log, and
     /// what waits behind bytes that only the memory of a log that failed has. True when something did.
     pub(in crate::engine) fn refuse_at_the_end(&mut self, cx: &mut Cx<'_>) -> bool {
         let (Some(status), Some(log)) = (self.refuses, &self.write_back) else { return false };

@@ -411,7 +411,7 @@ const SENTENCES: [Sentences; 6] = [
             (
                 Warning,
                 "not all is destaged before the end: …; the rest is in the write log, which failed",
-                "Start the disk again before this host is: memory may have the rest.",
+                "Do what the last message of the end says.",
             ),
             (Info, "an advice is kept: …", "Configure the disk as advised."),
             (
