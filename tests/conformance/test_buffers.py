@@ -40,13 +40,17 @@ def bursts(bed, disk):
     load = threading.Thread(target=small)
     load.start()
     try:
+        # Small requests fill the RAM tier and touch what the disk holds for good: none of that is memory of a burst.
+        for at in range(0, 8 * MIB, 16384):
+            h.pwrite(pattern(at, 16384, 2), at)
+            h.pread(16384, at)
         before = memory_of(disk)
         for version in (3, 4):
             data = [pattern(n * MIB, MIB, version) for n in range(COUNT)]
             together(h, data)
             assert together(h) == data
             assert memory_of(disk) > before + 16 * MIB, "it was to be a burst"
-            eventually(lambda: memory_of(disk) < before + 8 * MIB, "its memory goes back", 60)
+            eventually(lambda: memory_of(disk) < before + 4 * MIB, "its memory goes back", 60)
             assert together(h) == data
     finally:
         is_over.set()
