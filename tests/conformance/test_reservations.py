@@ -141,6 +141,42 @@ def nothing_of_others_arrives_while_a_reservation_is_held(bed):
 
 
 @test(forebay_only=True)
+def an_initiators_write_whose_data_come_late_meets_a_reservation_that_came_meanwhile(bed):
+    disk = iscsi.start(bed)
+    one, other = initiator(disk, isid=2), initiator(disk)
+
+    def begin(cdb, size):
+        """A write that waits for its data."""
+        tag = one.command(cdb, write=size)
+        header, _ = one.receive()
+        assert header[0] == 0x31, header.hex()
+        return tag, header[20:24]
+
+    def go_on(begun, data):
+        tag, transfer_tag = begun
+        one.send(iscsi.DATA_OUT, 0x80, tag=tag, fields={20: transfer_tag, 40: 0}, data=data)
+        header, _ = one.receive()
+        assert header[0] == 0x21, header.hex()
+        return header[3]
+
+    commands = ((struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 16, 0), b"A" * 8192, False),
+                (struct.pack(">BBIBHB", 0x41, 0, 0, 0, 16, 0), b"B" * 512, False),
+                (struct.pack(">BBIBHB", 0x2f, 2, 0, 0, 1, 0), bytes(512), True))
+    assert other.persistent(REGISTER, new_key=7) == GOOD
+    for kind in TYPES:
+        for cdb, data, reads in commands:
+            begun = begin(cdb, len(data))
+            assert other.persistent(TAKE, kind=kind, key=7) == GOOD
+            assert other.write(0, bytes(8192)) == GOOD
+            status = go_on(begun, data)
+            assert status == (GOOD if reads and TYPES[kind] else CONFLICT), (kind, cdb.hex(), status)
+            assert other.read(0, 16) == bytes(8192), (kind, cdb.hex())
+            assert other.persistent(GIVE, kind=kind, key=7) == GOOD
+    assert go_on(begin(*commands[0][:1], 8192), b"A" * 8192) == GOOD
+    assert other.read(0, 16) == b"A" * 8192
+
+
+@test(forebay_only=True)
 def virtual_machines_are_refused_what_an_initiator_has_reserved(bed):
     image = bed.image("disk.raw", 64 * MIB, "holes")
     disk = iscsi.start(bed, "file:" + image,

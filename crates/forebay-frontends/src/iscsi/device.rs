@@ -338,6 +338,12 @@ impl Device {
         self.is_told_late = true;
     }
 
+    /// True when a reservation forbids work on the medium which is to begin now.
+    pub fn forbids(&self, session: usize, unit: usize, medium: &Medium) -> bool {
+        let nexus = self.nexus(session, unit);
+        nexus.is_some_and(|nexus| self.units[unit].logical.forbids(nexus, medium))
+    }
+
     /// The answer of a logical unit after work on the medium.
     pub fn medium_done(
         &mut self,

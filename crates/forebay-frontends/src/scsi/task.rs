@@ -5,6 +5,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::status::IoStatus;
 
 use super::lun::Lun;
+use super::opcodes::Class;
 use super::sense::{Code, Key, Sense};
 use super::transfer;
 use super::unit::BLOCK;
@@ -175,6 +176,16 @@ pub enum Medium {
 }
 
 impl Medium {
+    /// What a reservation that came meanwhile holds up of it. A flush makes durable what was acknowledged before: it is not
+    /// held up any more.
+    pub(super) fn class(&self) -> Class {
+        match self {
+            Medium::Flush => Class::Inform,
+            _ if self.writes() => Class::Write,
+            _ => Class::Read,
+        }
+    }
+
     /// True when it changes the medium, or makes changes durable.
     pub(super) fn writes(&self) -> bool {
         match self {

@@ -129,6 +129,13 @@ impl LogicalUnit {
         self.outcome(answer)
     }
 
+    /// True when a reservation came meanwhile that forbids work on the medium which is to begin now.
+    ///
+    /// Panics when the nexus is not attached.
+    pub fn forbids(&self, nexus: NexusId, medium: &Medium) -> bool {
+        self.check_reservations(nexus, medium.class()).is_err()
+    }
+
     /// The answer to a command, after its work on the medium.
     pub fn medium_done(&mut self, nexus: NexusId, medium: &Medium, done: Done) -> Response {
         self.nexuses.assert_attached(nexus);

@@ -21,7 +21,7 @@ use super::super::session::Passed;
 use super::super::task::{Memory, Phase, Sink};
 use super::{Connection, Phase as ConnectionPhase};
 use crate::client::{Answer, Context, DiskId};
-use crate::scsi::{Done, Medium, Response};
+use crate::scsi::{Done, Medium};
 
 /// Bytes of one request of a task that needs many.
 const CHUNK: u64 = 1 << 20;
@@ -37,6 +37,8 @@ enum Asked {
     NoRoom,
     /// There is nothing more to ask.
     Nothing,
+    /// A reservation that came meanwhile forbids it.
+    Reserved,
     /// It cannot be asked.
     Never,
 }
@@ -68,7 +70,7 @@ impl Connection {
             match self.ask(cx, device, key) {
                 Asked::Busy => self.session.pass(key, &mut passed),
                 Asked::NoRoom => passed.for_room(self.session.task(key)),
-                Asked::Yes | Asked::Nothing | Asked::Never => began = true,
+                Asked::Yes | Asked::Nothing | Asked::Reserved | Asked::Never => began = true,
             }
         }
         began
@@ -85,6 +87,7 @@ impl Connection {
                 }
             }
             Asked::Nothing => self.end(device, key, Done::Status(IoStatus::Ok)),
+            Asked::Reserved => self.end(device, key, Done::Status(IoStatus::Reserved)),
             Asked::Never => self.end(device, key, Done::Status(IoStatus::Unsupported)),
         }
         asked
@@ -96,6 +99,9 @@ impl Connection {
         let disk = device.units[unit].disk;
         let (progress, taken, limit) = (task.work.progress, task.data.wanted, self.read_limit(key));
         let Some(medium) = &self.session.task(key).work.medium else { return Asked::Never };
+        if device.forbids(self.session.member(), unit, medium) {
+            return Asked::Reserved;
+        }
         let (range, op) = match *medium {
             Medium::Read { range, no_admit } => {
                 let range = first(range, limit);
@@ -382,7 +388,7 @@ impl Connection {
         let unit = task.unit.expect("work on the medium is of a unit");
         let member = self.session.member();
         let medium = task.work.medium.as_ref().expect("it had work");
-        let response: Response = device.medium_done(member, unit, medium, done);
+        let response = device.medium_done(member, unit, medium, done);
         let session = &mut self.session;
         self.outbox.append(|out| session.answer(device, key, response, out));
     }
