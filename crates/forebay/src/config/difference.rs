@@ -218,8 +218,9 @@ fn targets(old: &DaemonSpec, new: &DaemonSpec) -> Vec<IscsiSpec> {
         let stays = |unit: &Name| find(new, unit).is_some();
         let of_before = before.luns.iter().filter(|(_, unit)| stays(unit));
         let of_now = target.luns.iter().filter(|(_, unit)| is_added(unit));
+        // A number that a unit has stays its own: the one behind counts.
         let luns: BTreeMap<_, _> =
-            of_before.chain(of_now).map(|(lun, unit)| (*lun, unit.clone())).collect();
+            of_now.chain(of_before).map(|(lun, unit)| (*lun, unit.clone())).collect();
         Some(IscsiSpec { luns, ..before.clone() })
     };
     new.targets.iter().filter_map(taken_over).collect()

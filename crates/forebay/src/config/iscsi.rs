@@ -174,7 +174,8 @@ impl IscsiTable {
             (Some(luns), None) => luns
                 .into_iter()
                 .map(|(number, disk)| match number.parse() {
-                    Ok(number @ 0..=LUN_MAX) => Ok((number, disk)),
+                    // Any other spelling could be the same number twice.
+                    Ok(lun @ 0..=LUN_MAX) if lun.to_string() == number => Ok((lun, disk)),
                     _ => Err(refuse(format!("'{number}' is no number of a unit, 0 to {LUN_MAX}"))),
                 })
                 .collect::<Result<_, _>>()?,

@@ -7,7 +7,8 @@ use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item};
 use super::changes::{Changes, name_in};
 use super::values::Name;
 
-/// Writes changes into the text of a configuration file; its comments and its order stay.
+/// Writes changes into the text of a configuration file; its comments and its order stay. An address that serves no disk
+/// any more goes with its last one.
 ///
 /// # Errors
 /// It is no TOML, or its disks are no tables.
@@ -55,15 +56,14 @@ pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
             tables.remove(at);
         }
     }
-    for listener in document
-        .get_mut("nbd")
-        .and_then(|it| it.as_array_of_tables_mut())
-        .into_iter()
-        .flat_map(|it| it.iter_mut())
-    {
-        if let Some(disks) = listener.get_mut("disks").and_then(Item::as_array_mut) {
-            disks.retain(|it| !is_removed(it, changes));
+    if let Some(listeners) = document.get_mut("nbd").and_then(Item::as_array_of_tables_mut) {
+        for listener in listeners.iter_mut() {
+            if let Some(disks) = listener.get_mut("disks").and_then(Item::as_array_mut) {
+                disks.retain(|it| !is_removed(it, changes));
+            }
         }
+        let disks = |table: &toml_edit::Table| Some(table.get("disks")?.as_array()?.is_empty());
+        listeners.retain(|listener| disks(listener) != Some(true));
     }
     Ok(document.to_string())
 }
@@ -93,7 +93,8 @@ fn is_removed(name: &toml_edit::Value, changes: &Changes) -> bool {
 fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Changes) {
     let goes = |name: &str| changes.removed().iter().any(|it| it.0 == name);
     let targets = document.get_mut("iscsi").and_then(Item::as_array_of_tables_mut);
-    for target in targets.into_iter().flat_map(|targets| targets.iter_mut()) {
+    let Some(targets) = targets else { return };
+    for target in targets.iter_mut() {
         if let Some(luns) = target.get_mut("luns").and_then(Item::as_table_like_mut) {
             let gone = luns.iter().filter(|(_, unit)| unit.as_str().is_some_and(goes));
             let gone: Vec<String> = gone.map(|(number, _)| number.to_owned()).collect();
@@ -116,4 +117,6 @@ fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Chang
         target.remove("disks");
         target.insert("luns", toml_edit::value(luns));
     }
+    let luns = |table: &toml_edit::Table| Some(table.get("luns")?.as_table_like()?.is_empty());
+    targets.retain(|target| luns(target) != Some(true));
 }

@@ -184,6 +184,13 @@ fn a_saved_file_leaves_every_logical_unit_its_number() {
     assert_eq!(numbers(&some), expect(&[(0, "b"), (2, "c")]));
     let said = check_saved(&changes, &(units("luns = { 5 = \"a\", 7 = \"c\" }\n") + &nbd));
     assert_eq!(numbers(&said), expect(&[(7, "c")]));
+    // Addresses that served this disk alone go with it.
+    for alone in ["luns = { 5 = \"a\" }\n", "disks = [\"a\"]\n"] {
+        let nbd = "[[nbd]]\nlisten = \"127.0.0.1:10809\"\n[[nbd]]\nlisten = \"127.0.0.1:10810\"\ndisks = [\"a\"]\n";
+        let saved = check_saved(&changes, &(units(alone) + nbd));
+        assert!(saved.contains("10809"), "{saved}");
+        assert!(!saved.contains("[[iscsi]]") && !saved.contains("10810"), "{saved}");
+    }
 }
 
 #[test]

@@ -86,6 +86,10 @@ fn logical_units_come_with_their_disks_and_nothing_else_of_a_target_changes() {
     let force = in_force(&spec(&two), &spec(&one));
     assert_eq!(force.targets[0].luns.len(), 1, "the unit of a disk that goes is not offered again");
     assert_eq!(in_force(&spec(&one), &spec(&two)).targets, spec(&two).targets);
+    // A disk between them would take the number of the one behind it.
+    let between = a.clone() + &disk("c", "") + &b + &target("0 = \"a\"\n1 = \"c\"\n2 = \"b\"", "");
+    assert_eq!(in_force(&spec(&two), &spec(&between)).targets, spec(&two).targets);
+    check(&two, &between, &["c added", "- at-next-start iscsi"]);
 }
 
 #[test]

@@ -182,7 +182,10 @@ fn mistakes_of_iscsi_targets_are_named() {
     check("[[iscsi]]\nlisten = []\ntarget = \"db\"", "no iSCSI name");
     check(&table(at, "a", "disks = [\"web\"]"), "not configured");
     check(&table(at, "a", "disks = []"), "it has no disk");
-    check(&table(at, "a", "luns = { 256 = \"db\" }"), "no number of a unit");
+    for number in ["256", "01", "'+1'"] {
+        let luns = format!("luns = {{ {number} = \"db\" }}");
+        check(&table(at, "a", &luns), "no number of a unit");
+    }
     check(&table(at, "a", "luns = { 0 = \"db\" }\ndisks = [\"db\"]"), "not both");
     check(&table(at, "a", "chap-user = \"u\""), "go together");
     let mutual = "mutual-chap-user = \"u\"\nmutual-chap-secret-file = \"/x\"";
