@@ -84,7 +84,11 @@ impl EventFile {
 
     fn write(&mut self, line: &EventLine) -> io::Result<()> {
         if self.len >= BYTES_MAX {
-            fs::rename(&self.path, before(&self.path))?;
+            match fs::rename(&self.path, before(&self.path)) {
+                // It was renamed the last time, and no new one could be made then; or somebody has removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                renamed => renamed?,
+            }
             let next = open(&self.path, true)?;
             flock(&next, FlockOperation::NonBlockingLockExclusive)?;
             (self.file, self.len) = (next, 0);

@@ -225,6 +225,15 @@ fn the_file_is_rotated_once_and_never_grows_beyond() {
     let lines = EventFile::open(folder.path(), "db").unwrap().take_lines();
     assert_eq!(lines.last().unwrap().number, 2000);
     assert!(lines.len() > 250, "both files are read: {}", lines.len());
+    // Somebody removes it when it is full, or it was renamed and no new one could be made.
+    let mut file = EventFile::open(folder.path(), "db").unwrap();
+    fs::remove_file(EventFile::path(folder.path(), "db")).unwrap();
+    for number in 2001..=2300 {
+        file.append(&EventLine { number, ..warning(0, &text) });
+    }
+    drop(file);
+    let lines = EventFile::open(folder.path(), "db").unwrap().take_lines();
+    assert_eq!(lines.last().unwrap().number, 2300);
 }
 
 #[test]

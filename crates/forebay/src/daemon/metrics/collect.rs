@@ -97,7 +97,9 @@ impl Memory {
             }
         };
         let _ = tokio::time::timeout(POOLS_MAX, all).await;
-        let last = lock(&self.pools);
+        let mut last = lock(&self.pools);
+        // One that is closed is no more asked: what it said last is of the past.
+        last.retain(|path, _| pools.iter().any(|(open, _)| open == path));
         let pools = last.iter().map(|(path, (usage, is_asked))| PoolMetrics {
             path: std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
             is_up: !is_asked,
