@@ -154,7 +154,7 @@ fn words(event: Event) -> (Severity, String) {
         }
         Event::DestagingResumed => (
             Severity::Warning,
-            "destaging was paused and goes on: the change of mode needs it".to_owned(),
+            "destaging was paused and goes on: the write log has to be emptied".to_owned(),
         ),
         Event::LogThrottles => (
             Severity::Warning,

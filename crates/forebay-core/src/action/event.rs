@@ -144,7 +144,7 @@ pub enum Event {
     JournalRevoked,
     /// The same, but that it does not count cannot be noted: destaging waits for it.
     JournalNotRevoked,
-    /// Destaging was paused, and goes on because a change of mode needs it.
+    /// Destaging was paused, and goes on because the log has to be emptied: its mode changes, or it failed.
     DestagingResumed,
     /// The log fills: writers are slowed from now on, to the speed of destaging at most.
     LogThrottles,

@@ -215,7 +215,12 @@ impl WriteBack {
 
     /// True when no later start may go on with it.
     pub(crate) fn is_revoked(&self) -> bool {
-        self.destager.is_revoked()
+        self.destager.is_revoked() || self.log.health.is_refused
+    }
+
+    /// The flash as a whole is revoked.
+    pub(crate) fn on_flash_revoked(&mut self) {
+        self.log.health.is_refused = true;
     }
 
     /// Dirty bytes cannot be saved any more.

@@ -82,7 +82,7 @@ pub enum EventCode {
     LogCorrupt,
     /// Destaging met an error that it had not met before.
     DestageFailed,
-    /// Destaging was paused, and a change of mode needs it.
+    /// Destaging was paused, and goes on: the mode changes, or the write log failed.
     DestagingResumed,
     /// The write log fills, and writers slow down.
     LogThrottles,

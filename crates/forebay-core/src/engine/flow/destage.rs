@@ -41,9 +41,7 @@ impl Parts {
         let Some((write_back, mut beside)) = self.beside() else { return };
         match io {
             DestageIo::Read { run, place, pages } => {
-                let (status, event) =
-                    write_back.check_destage_read((place, pages), status, checksums, cx);
-                self.on_log_event(event, cx);
+                let status = write_back.check_destage_read((place, pages), status, checksums, cx);
                 self.on_destage_read(run, (DestageFault::LogRead, status), cx);
             }
             DestageIo::Below { run } => {
@@ -72,7 +70,8 @@ impl Parts {
 
     fn on_destage_read(&mut self, run: Key, read: (DestageFault, IoStatus), cx: &mut Cx<'_>) {
         if let Some(write_back) = &mut self.write_back {
-            write_back.on_destage_read(run, read, cx);
+            let event = write_back.on_destage_read(run, read, cx);
+            self.on_log_event(event, cx);
         }
     }
 
@@ -105,7 +104,9 @@ impl Parts {
     /// No later start believes what is on flash, although the log may still be written there: what it acknowledged from now
     /// on would be refused with it. False: the log is given up already, or there is none.
     pub(in crate::engine) fn on_flash_revoked(&mut self, cx: &mut Cx<'_>) -> bool {
-        let works = self.write_back.as_ref().is_some_and(|log| log.failed().is_none());
+        let Some(log) = &mut self.write_back else { return false };
+        log.on_flash_revoked();
+        let works = log.failed().is_none();
         if works {
             self.fail_log(IoStatus::IoError, cx);
         }

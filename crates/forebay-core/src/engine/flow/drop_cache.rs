@@ -21,11 +21,12 @@ impl Parts {
         self.cache.drop_all(cx);
     }
 
-    /// Reads under way may hold bytes of before: they put nothing into the cache.
+    /// Reads under way may hold bytes of before: they put nothing into the cache, and give nothing to those that came later
+    /// and wait for them.
     fn forbid_admission(&mut self) {
         for request in self.requests.table.iter_mut() {
             if let Job::Read(job) = &mut request.job {
-                job.admit = false;
+                (job.admit, job.is_doubtful) = (false, true);
             }
         }
     }

@@ -7,7 +7,7 @@
 //! A write that was cut into several records counts when its last one is there; a write that a log failed under is in
 //! memory alone. Both hold their range. Where they have to let it go, all that waits behind them goes before.
 
-use crate::action::ReplyData;
+use crate::action::{Event, ReplyData};
 use crate::cx::Cx;
 use crate::engine::Parts;
 use crate::requests::in_flight::{Job, Stage};
@@ -22,6 +22,10 @@ impl Parts {
         // Those who waited for a mode with the log go on without it, as soon as all of it is on primary storage.
         write_back.note_room();
         write_back.end_hold(cx.now);
+        // Writes wait for that.
+        if write_back.pause_destaging(false) {
+            cx.event(Event::DestagingResumed);
+        }
         self.void_index(status, cx);
         let Some(write_back) = &mut self.write_back else { return };
         for (key, _) in waited {

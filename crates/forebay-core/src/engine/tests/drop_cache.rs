@@ -88,6 +88,28 @@ fn what_was_under_way_when_the_cache_was_dropped_is_not_kept() {
 }
 
 #[test]
+fn a_read_that_came_after_the_drop_is_not_given_what_was_fetched_before() {
+    for ram_bytes in [tiers().ram_bytes, 0] {
+        let mut rig = Rig::new(Config { ram_bytes, ..tiers() });
+        rig.read(100, 32768, 8192);
+        let fetch = rig.find("R 32768+8192");
+        let io = rig.pending.remove(fetch);
+        rig.drop_cache();
+        rig.backend.fill(0xAB);
+        rig.read(101, 32768, 4096);
+        // The old bytes arrive after all.
+        let IoOp::Read { memory } = io.op else { unreachable!("a read") };
+        rig.slice(memory).fill(8);
+        rig.engine.complete(rig.now, io.id, IoStatus::Ok, &[], &mut rig.actions);
+        rig.run_actions();
+        rig.settle();
+        assert_eq!(rig.replied(100).1, IoStatus::Ok);
+        assert!(rig.replied(101).2.iter().all(|&byte| byte == 0xAB));
+        rig.expect_bytes(32768, 8192, 0xAB);
+    }
+}
+
+#[test]
 fn a_slot_that_a_reply_refers_to_outlives_the_drop_until_it_is_sent() {
     let mut rig = Rig::new(tiers());
     rig.expect_bytes(0, 4096, 0);

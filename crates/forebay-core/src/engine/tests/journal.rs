@@ -235,6 +235,17 @@ fn failed_journal() -> Rig {
 }
 
 #[test]
+fn a_page_that_cannot_be_read_beside_others_of_its_window_is_destaged_in_order_and_then_stops_the_disk()
+ {
+    let mut rig = with_epochs(journaled(false), 8);
+    let page = rig.pool.chunks(4096).position(|page| page.iter().all(|&byte| byte == 105));
+    super::log_faults::destage_without(&mut rig, page.expect("it is there") as u64 * 4096);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().is_lost);
+    let written = |epoch: usize| rig.backend[epoch * 65536] == 101 + epoch as u8;
+    assert_eq!([0, 3, 4, 5].map(written), [true, true, false, false]);
+}
+
+#[test]
 fn a_journal_that_fails_four_times_in_a_row_is_revoked_before_anything_is_in_place() {
     let mut rig = failed_journal();
     assert_eq!(rig.journal_revocations, 1);

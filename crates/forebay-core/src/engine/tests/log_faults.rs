@@ -51,6 +51,20 @@ fn a_log_that_fails_tells_who_waits_and_is_drained_from_memory() {
 }
 
 #[test]
+fn a_log_that_fails_while_destaging_is_paused_is_drained_all_the_same() {
+    let mut rig = write_back(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::IoError);
+    assert!(rig.events.contains(&Event::DestagingResumed));
+    rig.write(2, 65536, 4096, 8);
+    assert!(!rig.has_reply(2));
+    rig.settle_log();
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
+    assert_eq!((rig.backend[0], rig.backend[65536]), (7, 8));
+}
+
+#[test]
 fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
     let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 7, true);
@@ -65,6 +79,39 @@ fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
     assert!(rig.backend[..4096].iter().all(|&b| b == 0), "wrong bytes are never destaged");
     rig.read(2, 0, 4096);
     assert_eq!(rig.replied(2).1, IoStatus::IoError);
+}
+
+/// Ends what is under way again and again, but for reads of the log page at `damaged`, which fail.
+pub(super) fn destage_without(rig: &mut Rig, damaged: u64) {
+    for _ in 0..100 {
+        rig.tick(20_000);
+        while let Some(io) = rig.pending.first() {
+            let has_it = io.range.start <= damaged && damaged < io.range.end;
+            let fails = io.target == Target::Log && matches!(io.op, IoOp::Read { .. }) && has_it;
+            rig.complete(0, if fails { IoStatus::IoError } else { IoStatus::Ok });
+        }
+    }
+}
+
+#[test]
+fn one_page_that_cannot_be_read_beside_others_that_can_stops_the_disk() {
+    // The second page of a row, which is not beside the first one in the log.
+    let mut rig = write_back(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    for (tag, offset) in [(1, 4 * 4096), (2, 0), (3, 5 * 4096)] {
+        rig.write(tag, offset, 4096, 0x70);
+    }
+    rig.submit(4, 0, 0, Op::Flush);
+    let damaged = rig.pending[0].range.end - 4096;
+    rig.settle();
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    destage_without(&mut rig, damaged);
+    assert_eq!(rig.backend[0], 0x70, "the row before is destaged");
+    assert!(rig.backend[4 * 4096..6 * 4096].iter().all(|&byte| byte != 0x70));
+    rig.read(9, 4 * 4096, 4096);
+    assert_eq!(rig.replied(9).1, IoStatus::IoError);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().is_lost);
 }
 
 #[test]
@@ -144,10 +191,11 @@ fn a_log_device_that_hangs_fails_the_log() {
 #[test]
 fn a_disk_whose_log_failed_ends_although_nobody_may_see_what_is_in_its_memory() {
     let mut rig = write_back(with_log());
-    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write_with(1, 0, 4096, 7, true);
     rig.complete(0, IoStatus::IoError);
     assert_eq!(rig.replied(1).1, IoStatus::IoError);
+    let note = rig.find("log P 0+0");
+    rig.complete(note, IoStatus::IoError);
     rig.read(2, 0, 4096);
     assert!(!rig.has_reply(2), "the bytes may be gone after the end");
     rig.engine.shut_down(rig.now, &mut rig.actions);

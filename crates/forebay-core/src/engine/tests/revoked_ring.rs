@@ -51,6 +51,42 @@ fn a_log_that_no_start_will_believe_is_drained_and_acknowledges_nothing_more() {
 }
 
 #[test]
+fn a_flush_is_not_promised_by_a_log_that_no_start_will_believe() {
+    // The log fails with the ring, or has failed before it.
+    for has_failed in [false, true] {
+        let mut rig = ring_failed_beside_a_log();
+        rig.submit(102, 0, 0, Op::Flush);
+        while let Some(log) = rig.pending.iter().position(|io| io.target != Target::Backend) {
+            rig.complete(log, IoStatus::Ok);
+        }
+        assert_eq!(rig.replied(102).1, IoStatus::Ok);
+        if has_failed {
+            let (parts, mut cx) = rig.engine.at(rig.now, &mut rig.actions);
+            parts.fail_log(IoStatus::IoError, &mut cx);
+            rig.run_actions();
+            rig.submit(103, 0, 0, Op::Flush);
+            assert_eq!(
+                rig.replied(103).1,
+                IoStatus::Ok,
+                "it is all durable, and a start goes on with it"
+            );
+        }
+        assert!(!rig.engine.log_is_revoked());
+        rig.engine.voided(rig.now, Voided::WithLog, &mut rig.actions);
+        rig.run_actions();
+        assert!(rig.engine.log_is_revoked());
+        assert!(!rig.engine.log_statistics(rig.now).unwrap().is_clean);
+        rig.submit(104, 0, 0, Op::Flush);
+        assert_eq!(rig.replied(104).1, IoStatus::IoError);
+        rig.settle_log();
+        assert!(rig.backend[4096..8192].iter().all(|&byte| byte == 0xAA));
+        rig.submit(105, 0, 0, Op::Flush);
+        rig.settle_log();
+        assert_eq!(rig.replied(105).1, IoStatus::Ok, "primary storage has it");
+    }
+}
+
+#[test]
 fn a_log_goes_on_beside_a_ring_that_is_void_in_the_pool() {
     let mut rig = ring_failed_beside_a_log();
     rig.engine.voided(rig.now, Voided::InPool, &mut rig.actions);

@@ -186,7 +186,7 @@ struct Trouble {
     pause: Nanos,
     /// What failed last, until it succeeds.
     fault: Option<DestageFault>,
-    /// Reads of the log that failed in a row.
+    /// Attempts in a row that failed because the log could not be read, and got nothing into place: the same bytes as a rule.
     read_failures: u32,
 }
 
@@ -439,6 +439,9 @@ impl Destager {
     /// An I/O of a batch failed: what is not done is tried again after a pause.
     fn fail_batch(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
         cx.counters.destage_errors += 1;
+        if !self.batch.has_failed() {
+            self.trouble.read_failures += u32::from(fault == DestageFault::LogRead);
+        }
         self.window.on_error(cx.now);
         self.note_fault(fault, status, cx);
         self.batch.fail();

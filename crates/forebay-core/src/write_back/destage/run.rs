@@ -23,7 +23,8 @@ use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Pages of a run at most.
 pub(super) const RUN_PAGES_MAX: u32 = 64;
-/// Reads of the log that failed in a row before the dirty bytes count as lost.
+/// Attempts in a row that failed because the log could not be read, and got nothing into place, before the dirty bytes count
+/// as lost.
 const READ_FAILURES_MAX: u32 = 8;
 
 /// A run under way.
@@ -375,23 +376,32 @@ impl WriteBack {
         is_newest.then(|| (memory, lead_of(grid, range)))
     }
 
-    /// Pages of the log were read for a run: what came of it, and of the log. Dirty bytes that cannot be read are lost.
+    /// Pages of the log were read for a run: what came of it.
     pub(crate) fn check_destage_read(
         &mut self,
         read: (Place, u32),
         status: IoStatus,
         checksums: &[u32],
         cx: &mut Cx<'_>,
-    ) -> (IoStatus, LogEvent) {
-        let status = self.log.end_read(read, status, checksums, cx);
-        let failures = &mut self.destager.trouble.read_failures;
-        *failures = if status.is_ok() { 0 } else { *failures + 1 };
-        let is_lost = *failures >= READ_FAILURES_MAX;
-        (status, if is_lost { LogEvent::Lost } else { LogEvent::Nothing })
+    ) -> IoStatus {
+        self.log.end_read(read, status, checksums, cx)
     }
 
-    /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`.
+    /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`. What becomes of the
+    /// log: dirty bytes that cannot be read are lost.
     pub(crate) fn on_destage_read(
+        &mut self,
+        run: Key,
+        read: (DestageFault, IoStatus),
+        cx: &mut Cx<'_>,
+    ) -> LogEvent {
+        let before = self.destager.trouble.read_failures;
+        self.end_destage_read(run, read, cx);
+        let now = self.destager.trouble.read_failures;
+        if now > before && now >= READ_FAILURES_MAX { LogEvent::Lost } else { LogEvent::Nothing }
+    }
+
+    fn end_destage_read(
         &mut self,
         run: Key,
         (of, status): (DestageFault, IoStatus),
@@ -489,6 +499,7 @@ impl WriteBack {
                 destager.batch.note_done(items);
                 destager.trouble.pause = super::RETRY_MIN;
                 destager.trouble.fault = None;
+                destager.trouble.read_failures = 0;
                 self.destager.end_run(run);
             }
             Some((fault, status)) => {

@@ -199,6 +199,8 @@ pub(super) struct Wants {
 #[derive(Debug)]
 pub(super) struct Health {
     pub(in crate::write_back) failed: Option<IoStatus>,
+    /// What is on flash is revoked, and the log with it: no later start goes on with it. Notes of what is destaged still work.
+    pub(in crate::write_back) is_refused: bool,
     /// Answered writes whose bytes are only in the memory of a log that failed.
     pub(in crate::write_back) owners: Vec<Key>,
     /// Dirty bytes could not be read any more: nothing is served until somebody decides.
@@ -281,7 +283,12 @@ impl WriteLog {
                 forgets_when_clean: false,
                 closing: false,
             },
-            health: Health { failed: None, owners: Vec::with_capacity(places), is_lost: false },
+            health: Health {
+                failed: None,
+                is_refused: false,
+                owners: Vec::with_capacity(places),
+                is_lost: false,
+            },
             reading: Reading {
                 overlay: OverlayState::new(scratch, requests_max),
                 freed: 0,

@@ -192,6 +192,7 @@ impl WriteBack {
         let window = journal.ahead.window;
         if !is_flushed || journal.reached.durable >= window {
             journal.ahead.stage = Stage::Whole;
+            self.destager.trouble.read_failures = 0;
             return true;
         }
         if journal.doing.is_none() {

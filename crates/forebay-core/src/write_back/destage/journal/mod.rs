@@ -286,6 +286,9 @@ impl Destager {
         self.note_fault(fault, status, cx);
         self.pause(cx.now);
         let Some(journal) = &mut self.journal else { return };
+        if !journal.ahead.failed {
+            self.trouble.read_failures += u32::from(fault == DestageFault::LogRead);
+        }
         journal.ahead.failed |= journal.ahead.stage != Stage::None;
         journal.failures += u32::from(fault == DestageFault::Journal);
     }
@@ -306,7 +309,11 @@ impl WriteBack {
                 self.zeroes_fit(journal) && destager.reached.flushed >= journal.too_much_until
             }
             Trust::Used => {
-                !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now)
+                let is_readable = destager.trouble.read_failures < FAILURES_MAX;
+                !journal.is_suspect
+                    && is_readable
+                    && self.zeroes_fit(journal)
+                    && self.pays(journal, now)
             }
         };
         match is_wanted {
