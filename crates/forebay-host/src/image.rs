@@ -139,7 +139,14 @@ pub fn repair(
         let primary = || Primary::of(&image.probe, None, is_unanswered);
         // A daemon that has the journal keeps it for a disk of its own.
         let _guard = place.lock(identity(Some(&image.probe)), image.state.as_deref())?;
+        let is_remote = image.probe.open_at().is_none() || place.path().is_none();
+        if is_remote {
+            image.write_state(true)?;
+        }
         journal::repair(place, *owner, primary, image.size, is_unanswered)?;
+        if is_remote {
+            image.write_state(false)?;
+        }
     }
     let note = note.filter(|note| has.windows > 0 || note.is_left);
     if let (Some(note), Some(file)) = (note, image.probe.open_at()) {
@@ -201,6 +208,20 @@ impl Image {
             state: state.map(Path::to_owned),
             size,
         })
+    }
+
+    /// Says in its sidecar that something is under way: should this process die, what it sent to a server may still be carried
+    /// out. Or says again what it said before.
+    fn write_state(&self, is_open: bool) -> Result<()> {
+        let (Some(sidecar), Some(path)) = (&self.sidecar, self.place.path()) else { return Ok(()) };
+        let state = match sidecar.state {
+            SidecarState::Clean if is_open => SidecarState::Open,
+            SidecarState::Dirty if is_open => SidecarState::OpenWithLog,
+            state => state,
+        };
+        fence::replace(path, &Sidecar { state, ..sidecar.clone() }.encode())
+            .with_context(|| format!("cannot write the sidecar {}", path.display()))?;
+        Ok(())
     }
 
     /// What its journal has.

@@ -59,13 +59,14 @@ pub(crate) fn is_of_another(sidecar: &Sidecar, probe: &Probe) -> bool {
 
 impl Examined {
     /// Puts in place what the destage journal of the last session has, if primary storage is what that session left. Once it
-    /// is not, what others wrote is newer.
+    /// is not, what others wrote is newer. `before` is called once before anything is written.
     ///
     /// # Errors
     /// The journal is damaged, or either cannot be read or written. Or it is the journal of other primary storage.
     pub fn put_journal_in_place(
         &mut self,
         record: &DiskRecord,
+        before: impl FnOnce() -> Result<()>,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<()> {
         let (Some(own), Some(path)) = (&self.own, self.place.path()) else { return Ok(()) };
@@ -87,9 +88,14 @@ impl Examined {
         }
         let note = self.start_note(record);
         let late = self.is_unanswered;
+        let unusable = || words::journal_unusable(path, &journal);
+        let found = journal::check(&journal, owner, self.look.size).with_context(unusable)?;
+        if matches!(found, Journal::Found(found) if found.windows > 0) {
+            before()?;
+        }
         let primary = || Primary::of(probe, note.as_ref(), late);
         let came = journal::repair(&journal, owner, primary, self.look.size, late);
-        let came = came.with_context(|| words::journal_unusable(path, &journal))?;
+        let came = came.with_context(unusable)?;
         notes.extend(words::journal(&journal, &came));
         let found = probe.look_durably().context("cannot look at its primary storage")?;
         if let (Some(note), Some(modified)) = (&note, found.modified) {

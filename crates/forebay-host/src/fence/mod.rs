@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
@@ -212,8 +212,7 @@ pub fn examine(
         Found::There(there) if is_other(there) => Some(there.disk),
         _ => None,
     };
-    let is_unanswered =
-        record.flags.has(DiskFlags::UNANSWERED) || place.is_apart() && found.is_open();
+    let is_unanswered = record.flags.has(DiskFlags::UNANSWERED) || found.is_open();
     let own = match &found {
         Found::There(there) if there.disk == record.uuid => Some(there.clone()),
         _ => None,
@@ -278,13 +277,19 @@ impl Examined {
     /// # Errors
     /// Primary storage was changed and the log is dirty: the disk must not be served. Or the medium's.
     pub fn note(mut self, pool: &mut Pool, number: DiskNumber) -> Result<Examined> {
-        match self.refused.take() {
-            None => Ok(self),
-            Some(refused) => {
-                pool.set_unresolved(number)?;
-                Err(refused.into())
-            }
+        if let Some(refused) = self.refused.take() {
+            pool.set_unresolved(number)?;
+            return Err(refused.into());
         }
+        // The session takes over what speaks against the cache: its generation, its sidecar. If this start dies, the next one
+        // finds nothing of that.
+        if !self.keeps_cache() {
+            ensure!(
+                pool.void_ring(number),
+                "the tables of the pool cannot be written: nobody may believe the disk's cache any more, and it is there"
+            );
+        }
+        Ok(self)
     }
 
     /// True when cached data of a former session may be used.

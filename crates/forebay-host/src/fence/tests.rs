@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use forebay_backends::{OpenOptions, Uri};
+use forebay_core::cache_index::header::RingHeader;
 
 use super::*;
 use crate::events::EventLog;
@@ -76,7 +77,7 @@ impl Bed {
     }
 
     fn pool(&self) -> Pool {
-        Pool::open(&self.path("pool"), &[Share { cache: MIB, ring: 0, log: 4 * MIB }]).unwrap()
+        Pool::open(&self.path("pool"), &[Share { cache: MIB, ring: MIB, log: 4 * MIB }]).unwrap()
     }
 
     fn probe(&self) -> Probe {
@@ -328,6 +329,36 @@ fn a_start_that_dies_between_the_steps_is_judged_from_the_same_facts() {
         image.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         let verdict = bed.verdict();
         assert!(matches!(verdict, Verdict::Mismatch(_)), "{steps} steps: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_cache_that_must_not_be_believed_is_given_up_before_a_start_takes_over_what_says_so() {
+    for steps in 0..5 {
+        let bed = Bed::new();
+        let mut served = bed.serve();
+        let (pool, number) = (&mut served.pool, served.number);
+        pool.take_cache(number, MIB).unwrap();
+        let header = RingHeader {
+            disk: pool.disk_uuid(number),
+            generation: Generation(1),
+            nonce: 5,
+            disk_size: 8 * MIB,
+            block_size: 8192,
+            slots: 64,
+            pages: 20,
+        };
+        pool.begin_ring(number, MIB, &header).unwrap().expect("there is room");
+        served.leave(EndOfSession::Clean);
+        let mut pool = bed.pool();
+        assert!(pool.take_cache(number, MIB).unwrap().former.is_some());
+        drop(pool);
+        // Flash that had failed could not say so itself.
+        let own = bed.sidecar();
+        let ahead = Sidecar { generation: Generation(own.generation.0 + 1), ..own };
+        sidecar::write(&bed.path("db.raw.forebay"), &ahead).unwrap();
+        assert!(bed.open(steps).is_none());
+        assert_eq!(bed.pool().take_cache(number, MIB).unwrap().former, None, "{steps} steps");
     }
 }
 

@@ -365,6 +365,18 @@ impl Pool {
         self.tables.set_disk(&self.file, number, Some(record))
     }
 
+    /// Primary storage is about to be changed before a session begins. Should this process die: what it sends may still be
+    /// carried out after that, and a sample of before is of the past.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn begin_repair(&mut self, number: DiskNumber) -> Result<()> {
+        let mut record = self.record(number);
+        record.flags.0 |= DiskFlags::UNANSWERED.0;
+        record.evidence.sample = None;
+        self.tables.set_disk(&self.file, number, Some(record))
+    }
+
     /// The record of a disk that was admitted.
     pub fn record(&self, number: DiskNumber) -> DiskRecord {
         self.tables.disk(number).expect("the disk was admitted").clone()

@@ -34,7 +34,8 @@ impl Bed {
     fn start(&self) -> Result<()> {
         let mut pool = self.pool();
         let (number, mut examined) = self.examine(&mut pool, &[])?;
-        examined.put_journal_in_place(&pool.record(number), &mut Vec::new())
+        let record = pool.record(number);
+        examined.put_journal_in_place(&record, || pool.begin_repair(number), &mut Vec::new())
     }
 
     fn refusal(&self) -> String {
@@ -133,6 +134,10 @@ fn a_start_that_died_after_it_wrote_is_followed_by_one_that_finds_the_same() {
         bed.start().unwrap();
         assert_eq!((bed.verdict(), bed.byte()), (Verdict::Strong, 0x11));
     }
+    let pool = bed.pool();
+    let record = pool.record(pool.find("db").unwrap());
+    assert!(record.flags.has(DiskFlags::UNANSWERED), "what it sent may still be carried out");
+    drop(pool);
     // Whoever writes later is still found, and what an administrator decides about that counts.
     bed.image().set_modified(SystemTime::now() + Duration::from_secs(3)).unwrap();
     assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));

@@ -84,7 +84,8 @@ impl Opening<'_> {
         let examined = fence::examine(found, number, wish, who, &[], self.state)?;
         let mut examined = examined.note(&mut pool.lock(), number)?;
         // Before the generation: a start that dies meanwhile does it again.
-        examined.put_journal_in_place(&found.record(number), &mut self.notes)?;
+        let before = || pool.lock().begin_repair(number);
+        examined.put_journal_in_place(&found.record(number), before, &mut self.notes)?;
         let is_unanswered = examined.is_unanswered();
         self.hold_changes(is_unanswered);
         self.notes.extend(examined.notes());
