@@ -251,15 +251,31 @@ impl WriteBack {
         self.log.is_settled()
     }
 
-    /// A log I/O takes too long: its device is not trusted with the next one.
+    /// A log I/O takes too long: its device is not trusted with the next one. In a log that failed, what cannot be destaged
+    /// because a read of it hangs is lost.
     pub(crate) fn time_out(&self, now: Nanos) -> LogEvent {
-        let hangs = self.log.health.failed.is_none() && self.log.hangs(now);
-        if hangs { LogEvent::Fails(IoStatus::TimedOut) } else { LogEvent::Nothing }
+        match self.log.health.failed {
+            None if self.log.hangs(now) => LogEvent::Fails(IoStatus::TimedOut),
+            Some(_) if self.destager.reads_log() && self.stuck_until() <= now => LogEvent::Lost,
+            _ => LogEvent::Nothing,
+        }
     }
 
     /// When time alone asks for something of the log or of who waits for the throttle.
     pub(crate) fn log_deadline(&self, since: Nanos, aim: Aim) -> Nanos {
-        self.log.next_deadline(since).min(self.acknowledgement_due(aim))
+        self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(self.stuck_until())
+    }
+
+    /// When a log that failed waits no more for the reads of it that are under way: they hang, and keep it from its end.
+    pub(super) fn stuck_until(&self) -> Nanos {
+        let log = &self.log;
+        let ends = log.health.failed.is_some() && !log.health.is_lost;
+        let waits = self.destager.reads_log() || self.forgets_all() && !log.index.is_empty();
+        if ends && waits && !log.segments.has_no_reader() {
+            log.reading.until
+        } else {
+            Nanos::NEVER
+        }
     }
 
     /// A lease that was asked for came, or not.

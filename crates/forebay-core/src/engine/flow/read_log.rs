@@ -277,7 +277,7 @@ impl Parts {
         self.requests.end_io(key, status, cx);
         let scratch = log.overlay().give(cx);
         let grid = log.pages();
-        let page = log.page_at(place).expect("its segment was held");
+        let Some(page) = log.page_at(place) else { return cx.wake(key) };
         let layers = log.layers(page);
         let entry = &mut self.requests.table[key];
         if status.is_ok()

@@ -289,6 +289,69 @@ fn an_io_that_never_ends_keeps_no_disk_from_leaving_its_log() {
     }
 }
 
+/// Ends what is under way again and again, as far as it is not on flash, until nothing more happens in so many seconds.
+fn wait_without_flash(rig: &mut Rig, seconds: u64) {
+    for _ in 0..seconds {
+        rig.tick(1_000);
+        while let Some(io) = rig.pending.iter().position(|io| io.target == Target::Backend) {
+            rig.complete(io, IoStatus::Ok);
+        }
+        if std::mem::take(&mut rig.revocations) > 0 {
+            rig.engine.revoked(rig.now, true, &mut rig.actions);
+            rig.run_actions();
+        }
+    }
+}
+
+#[test]
+fn a_destage_read_that_never_ends_stops_the_disk_instead_of_holding_its_writers() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.settle_until("log R 8192+4096");
+    rig.write_with(2, 65536, 4096, 8, true);
+    wait_without_flash(&mut rig, 6);
+    assert_eq!(rig.replied(2).1, IoStatus::IoError, "the log failed");
+    rig.write(3, 131_072, 4096, 9);
+    wait_without_flash(&mut rig, 20);
+    assert!(!rig.has_reply(3));
+    wait_without_flash(&mut rig, 40);
+    assert_eq!(rig.replied(3).1, IoStatus::IoError);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().is_lost);
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    rig.engine.check_invariants();
+}
+
+#[test]
+fn a_guests_read_that_never_ends_keeps_no_disk_from_leaving_a_log_that_failed() {
+    let mut rig = write_back(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.read(2, 0, 4096);
+    let read = rig.find("log R 8192+4096");
+    let read = rig.pending.remove(read);
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!(rig.backend[0], 7);
+    rig.write_with(3, 65536, 4096, 8, true);
+    let write = rig.find("log W 12288+8192");
+    rig.complete(write, IoStatus::IoError);
+    assert_eq!(rig.replied(3).1, IoStatus::IoError);
+    rig.write(4, 131_072, 4096, 9);
+    rig.settle_log();
+    assert_eq!(rig.replied(4).1, IoStatus::Ok);
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    rig.expect_bytes(0, 4096, 7);
+    rig.engine.complete(rig.now, read.id, IoStatus::Ok, &[0], &mut rig.actions);
+    rig.run_actions();
+    assert_ne!(rig.replied(2).1, IoStatus::Ok, "what it is to be compared with is forgotten");
+    rig.engine.check_invariants();
+}
+
 #[test]
 fn a_pool_that_can_lease_nothing_any_more_stops_no_guest() {
     let mut rig = write_back(with_log());

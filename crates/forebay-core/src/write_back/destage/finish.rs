@@ -210,11 +210,18 @@ impl WriteBack {
                 cx.push(Action::Unlease(id));
             }
         }
-        let forgets = log.index.has_zeroes() || log.wants.forgets_when_clean;
-        let is_clean = flushed >= log.last_sequence() && log.is_quiet();
-        if forgets && is_clean && log.segments.has_no_reader() {
-            log.forget_all();
+        let waits = !log.segments.has_no_reader() && self.stuck_until() > cx.now;
+        if self.forgets_all() && !waits {
+            self.log.forget_all();
         }
+    }
+
+    /// True when all of the log is to be forgotten, once nobody reads it.
+    pub(in crate::write_back) fn forgets_all(&self) -> bool {
+        let log = &self.log;
+        let forgets = log.index.has_zeroes() || log.wants.forgets_when_clean;
+        let is_clean = self.destager.notes.noted.flushed >= log.last_sequence();
+        forgets && is_clean && log.is_quiet()
     }
 
     /// The log is left, or entered: whether its index is emptied as soon as primary storage has everything.

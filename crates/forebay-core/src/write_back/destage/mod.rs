@@ -123,6 +123,8 @@ pub(super) struct Running {
     runs: Table<Run>,
     /// Runs that are not written yet, in the order of their batch.
     unwritten: VecDeque<Key>,
+    /// Reads of the log under way.
+    reads: u32,
     /// Writes and zeroes of primary storage under way.
     pub(in crate::write_back) outstanding: u32,
     /// Primary storage said that it can write zeroes, and could not.
@@ -249,6 +251,7 @@ impl Destager {
                 base,
                 runs: Table::new(RUNS_MAX),
                 unwritten: VecDeque::with_capacity(RUNS_MAX as usize),
+                reads: 0,
                 outstanding: 0,
                 zeroes_by_writing: false,
             },
@@ -434,6 +437,11 @@ impl Destager {
     fn pause(&mut self, now: Nanos) {
         self.trouble.retry_at = now.plus(self.trouble.pause);
         self.trouble.pause = Nanos(self.trouble.pause.0 * 2).min(RETRY_MAX);
+    }
+
+    /// True while a read of the log is under way.
+    pub(super) fn reads_log(&self) -> bool {
+        self.running.reads > 0
     }
 
     /// An I/O of a batch failed: what is not done is tried again after a pause.

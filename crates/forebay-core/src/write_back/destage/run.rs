@@ -347,11 +347,10 @@ impl WriteBack {
     fn start_run_read(&mut self, run: Key, reading: Option<(u32, Place, u32)>, cx: &mut Cx<'_>) {
         let Some((first, place, pages)) = reading else { return };
         let memory = self.destager.run_memory(run, first, pages);
-        let log = &mut self.log;
-        log.segments.hold(place);
-        let range = log.segments.bytes(place, pages);
-        cx.counters.log_read_bytes += range.len();
-        self.destager.running.runs[run].outstanding += 1;
+        let range = self.log.begin_read(place, pages, cx);
+        let running = &mut self.destager.running;
+        running.reads += 1;
+        running.runs[run].outstanding += 1;
         let kind = IoKind::Destager(DestageIo::Read { run, place, pages });
         cx.start(Target::Log, range, IoOp::Read { memory }, kind);
     }
@@ -384,6 +383,7 @@ impl WriteBack {
         checksums: &[u32],
         cx: &mut Cx<'_>,
     ) -> IoStatus {
+        self.destager.running.reads -= 1;
         self.log.end_read(read, status, checksums, cx)
     }
 

@@ -215,6 +215,8 @@ pub(super) struct Reading {
     pub(in crate::write_back) freed: u64,
     /// Of what is up to here flash has failed to read something; zero: of nothing.
     pub(in crate::write_back) unread: Sequence,
+    /// When the reads under way hang, unless one of them ends, or another one begins.
+    pub(in crate::write_back) until: Nanos,
 }
 
 /// What operators see of it over time.
@@ -293,6 +295,7 @@ impl WriteLog {
                 overlay: OverlayState::new(scratch, requests_max),
                 freed: 0,
                 unread: Sequence(0),
+                until: Nanos::NEVER,
             },
             told: Told { ages: age::Ages::new(), fullness: fullness::Fullness::default() },
             config,

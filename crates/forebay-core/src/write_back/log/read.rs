@@ -8,9 +8,13 @@ use super::WriteLog;
 use crate::action::{Event, Span};
 use crate::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
+use crate::ids::Nanos;
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::format::index::Place;
+
+/// Time-outs of flash after which the reads of a log that failed hang, if none of them ends.
+const HANG: u64 = 8;
 
 /// The page that overlays are read through.
 #[derive(Debug)]
@@ -61,12 +65,18 @@ impl WriteLog {
         shared: &mut Shared,
     ) -> ByteRange {
         self.segments.hold(place);
+        self.stir_reads(shared);
         let range = self.segments.bytes(place, pages);
         shared.counters.log_read_bytes += range.len();
         range
     }
 
-    /// Lets pages of the log go that were read; an error when they are not what was written.
+    fn stir_reads(&mut self, shared: &Shared) {
+        self.reading.until = shared.now.plus(Nanos(shared.config.flash_timeout.0 * HANG));
+    }
+
+    /// Lets pages of the log go that were read; an error when they are not what was written, or the log has not waited for
+    /// them.
     pub(in crate::write_back) fn end_read(
         &mut self,
         (place, pages): (Place, u32),
@@ -75,6 +85,10 @@ impl WriteLog {
         cx: &mut Cx<'_>,
     ) -> IoStatus {
         self.segments.unhold(place);
+        self.stir_reads(cx);
+        if self.index.entry(place).is_none() {
+            return IoStatus::TimedOut;
+        }
         let wrong = (0..pages).find_map(|n| {
             let entry = self.index.entry(Place(place.0 + n)).expect("it is held");
             let is_right = status.is_ok() && checksums[n as usize] == entry.checksum;
