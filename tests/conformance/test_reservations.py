@@ -161,6 +161,8 @@ def an_initiators_write_whose_data_come_late_meets_a_reservation_that_came_meanw
 
     commands = ((struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 16, 0), b"A" * 8192, False),
                 (struct.pack(">BBIBHB", 0x41, 0, 0, 0, 16, 0), b"B" * 512, False),
+                (struct.pack(">BBQ3xBBx", 0x89, 0, 0, 1, 0), bytes(512) + b"C" * 512, False),
+                (struct.pack(">BBQIBB", 0x8b, 0, 0, 1, 0, 0), b"O" * 512, False),
                 (struct.pack(">BBIBHB", 0x2f, 2, 0, 0, 1, 0), bytes(512), True))
     assert other.persistent(REGISTER, new_key=7) == GOOD
     for kind in TYPES:
@@ -174,6 +176,25 @@ def an_initiators_write_whose_data_come_late_meets_a_reservation_that_came_meanw
             assert other.persistent(GIVE, kind=kind, key=7) == GOOD
     assert go_on(begin(*commands[0][:1], 8192), b"A" * 8192) == GOOD
     assert other.read(0, 16) == b"A" * 8192
+
+
+@test(forebay_only=True)
+def an_initiators_work_that_had_begun_before_a_reservation_is_done_and_says_so(bed):
+    slow = "model:san?iops=1000&latency=300ms&inner=file:" + bed.image("disk.raw", 4 * MIB)
+    disk = iscsi.start(bed, slow, mode="write-through")
+    one, other = initiator(disk, isid=2), initiator(disk)
+    assert other.persistent(REGISTER, new_key=7) == GOOD
+    compare_and_write = struct.pack(">BBQ3xBBx", 0x89, 0, 0, 1, 0)
+    commands = ((struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 1, 0), b"A" * 512),
+                (compare_and_write, b"A" * 512 + b"B" * 512))
+    for cdb, data in commands:
+        one.command(cdb, write=len(data), data=data)
+        eventually(lambda: disk.stats()["requests_in_flight"] > 0, "the engine has it", 10)
+        assert other.persistent(TAKE, kind=1, key=7) == GOOD
+        header, _ = one.receive()
+        assert header[0] == 0x21 and header[3] == GOOD, header.hex()
+        assert other.persistent(GIVE, kind=1, key=7) == GOOD
+    assert other.read(0, 1) == b"B" * 512
 
 
 @test(forebay_only=True)

@@ -338,7 +338,7 @@ impl Device {
         self.is_told_late = true;
     }
 
-    /// True when a reservation forbids work on the medium which is to begin now.
+    /// True when a reservation came meanwhile that forbids work on the medium, or its next piece.
     pub fn forbids(&self, session: usize, unit: usize, medium: &Medium) -> bool {
         let nexus = self.nexus(session, unit);
         nexus.is_some_and(|nexus| self.units[unit].logical.forbids(nexus, medium))

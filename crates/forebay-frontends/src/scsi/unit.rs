@@ -129,7 +129,7 @@ impl LogicalUnit {
         self.outcome(answer)
     }
 
-    /// True when a reservation came meanwhile that forbids work on the medium which is to begin now.
+    /// True when a reservation came meanwhile that forbids work on the medium, or its next piece.
     ///
     /// Panics when the nexus is not attached.
     pub fn forbids(&self, nexus: NexusId, medium: &Medium) -> bool {

@@ -99,9 +99,6 @@ impl Connection {
         let disk = device.units[unit].disk;
         let (progress, taken, limit) = (task.work.progress, task.data.wanted, self.read_limit(key));
         let Some(medium) = &self.session.task(key).work.medium else { return Asked::Never };
-        if device.forbids(self.session.member(), unit, medium) {
-            return Asked::Reserved;
-        }
         let (range, op) = match *medium {
             Medium::Read { range, no_admit } => {
                 let range = first(range, limit);
@@ -124,14 +121,12 @@ impl Connection {
             }
             Medium::Write { range, fua } => {
                 let range = first(range, taken.into());
-                return self
-                    .submit_memory(cx, (disk, key), range, |buffer| Op::Write { buffer, fua });
+                let op = |buffer| Op::Write { buffer, fua };
+                return self.submit_memory(cx, device, (disk, key), range, op);
             }
             Medium::CompareAndWrite { range, fua } => {
-                return self.submit_memory(cx, (disk, key), range, |buffer| Op::CompareAndWrite {
-                    buffer,
-                    fua,
-                });
+                let op = |buffer| Op::CompareAndWrite { buffer, fua };
+                return self.submit_memory(cx, device, (disk, key), range, op);
             }
             Medium::WriteSame { range, may_unmap, fua } => {
                 let Sink::Bytes(block) = &task.sink else { return Asked::Never };
@@ -139,7 +134,8 @@ impl Connection {
                     let range = rest(range, progress, u64::MAX);
                     (range, Op::WriteZeroes { may_unmap, fast_only: false, fua })
                 } else {
-                    return self.write_same(cx, (disk, key), rest(range, progress, CHUNK), fua);
+                    let range = rest(range, progress, CHUNK);
+                    return self.write_same(cx, device, (disk, key), range, fua);
                 }
             }
             Medium::Zero { range, may_unmap, fua } => {
@@ -163,12 +159,32 @@ impl Connection {
             return Asked::Nothing;
         }
         let charge = if matches!(op, Op::Read { .. }) { range.len() } else { 0 };
-        let request = Request { tag: self.link.tag(key), range, op };
-        match cx.submit_unchecked(disk, request) {
-            Ok(()) => {
-                self.session.charge(key, charge);
-                Asked::Yes
-            }
+        let asked = self.submit(cx, device, (disk, key), range, op);
+        if asked == Asked::Yes {
+            self.session.charge(key, charge);
+        }
+        asked
+    }
+
+    /// Hands a request to the engine, unless a reservation forbids it by now. It is as if it had ended before one that comes
+    /// later.
+    fn submit(
+        &self,
+        cx: &mut Context<'_>,
+        device: &Device,
+        (disk, key): (DiskId, u32),
+        range: ByteRange,
+        op: Op,
+    ) -> Asked {
+        let task = self.session.task(key);
+        let (unit, medium) = (task.unit, task.work.medium.as_ref());
+        if let (Some(unit), Some(medium)) = (unit, medium)
+            && device.forbids(self.session.member(), unit, medium)
+        {
+            return Asked::Reserved;
+        }
+        match cx.submit_unchecked(disk, Request { tag: self.link.tag(key), range, op }) {
+            Ok(()) => Asked::Yes,
             Err(_) => Asked::Busy,
         }
     }
@@ -184,23 +200,24 @@ impl Connection {
     fn submit_memory(
         &mut self,
         cx: &mut Context<'_>,
+        device: &Device,
         (disk, key): (DiskId, u32),
         range: ByteRange,
         op: impl FnOnce(forebay_core::action::Buffer) -> Op,
     ) -> Asked {
         let Sink::Memory(memory) = self.session.task(key).sink else { return Asked::Nothing };
-        let request = Request { tag: self.link.tag(key), range, op: op(memory.buffer) };
-        if cx.submit_unchecked(disk, request).is_err() {
-            return Asked::Busy;
+        let asked = self.submit(cx, device, (disk, key), range, op(memory.buffer));
+        if asked == Asked::Yes {
+            self.session.take_buffer(key);
         }
-        self.session.take_buffer(key);
-        Asked::Yes
+        asked
     }
 
     /// Writes one block again and again.
     fn write_same(
         &mut self,
         cx: &mut Context<'_>,
+        device: &Device,
         (disk, key): (DiskId, u32),
         range: ByteRange,
         fua: bool,
@@ -215,12 +232,11 @@ impl Connection {
         for at in (0..u64::from(span.len)).step_by(block.len()) {
             memory.write_at(span.offset + at, block);
         }
-        let request = Request { tag: self.link.tag(key), range, op: Op::Write { buffer, fua } };
-        if cx.submit_unchecked(disk, request).is_err() {
+        let asked = self.submit(cx, device, (disk, key), range, Op::Write { buffer, fua });
+        if asked != Asked::Yes {
             cx.release(disk, buffer);
-            return Asked::Busy;
         }
-        Asked::Yes
+        asked
     }
 
     /// The engine answered a request of a task.
@@ -245,12 +261,14 @@ impl Connection {
                 return self.send_read(cx, device, key, (disk, reply), spans);
             }
             Medium::OrWrite { .. } if has_data(reply) => {
-                let asked = self.or_write(cx, disk, key, spans);
+                let asked = self.or_write(cx, device, disk, key, spans);
                 release(cx, disk, reply);
                 self.session.discharge(key);
-                // Without memory now it begins anew with the read.
-                if asked == Asked::Busy {
-                    self.session.requeue(key);
+                match asked {
+                    // Without memory now it begins anew with the read.
+                    Asked::Busy => self.session.requeue(key),
+                    Asked::Reserved => self.end(device, key, Done::Status(IoStatus::Reserved)),
+                    Asked::Yes | Asked::NoRoom | Asked::Nothing | Asked::Never => {}
                 }
                 return;
             }
@@ -289,6 +307,7 @@ impl Connection {
     fn or_write(
         &mut self,
         cx: &mut Context<'_>,
+        device: &Device,
         disk: DiskId,
         key: u32,
         spans: impl Iterator<Item = Span>,
@@ -300,7 +319,7 @@ impl Connection {
             return Asked::Never;
         };
         let range = rest(*range, task.work.progress, COMPARE_MAX);
-        let op = |buffer| Op::CompareAndWrite { buffer, fua: *fua };
+        let fua = *fua;
         let Some(memory) = compare_memory(cx, disk, range) else { return Asked::Busy };
         let found = &mut self.scratch;
         found.clear();
@@ -310,12 +329,12 @@ impl Connection {
         let data = &data[task.work.progress as usize..][..found.len()];
         found.iter_mut().zip(data).for_each(|(byte, more)| *byte |= more);
         arena.write_at(memory.second.offset, found);
-        let request = Request { tag: self.link.tag(key), range, op: op(memory.buffer) };
-        if cx.submit_unchecked(disk, request).is_err() {
+        let op = Op::CompareAndWrite { buffer: memory.buffer, fua };
+        let asked = self.submit(cx, device, (disk, key), range, op);
+        if asked != Asked::Yes {
             cx.release(disk, memory.buffer);
-            return Asked::Busy;
         }
-        Asked::Yes
+        asked
     }
 
     /// The request that was answered is done.
