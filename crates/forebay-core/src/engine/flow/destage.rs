@@ -41,7 +41,9 @@ impl Parts {
         let Some((write_back, mut beside)) = self.beside() else { return };
         match io {
             DestageIo::Read { run, place, pages } => {
-                let status = write_back.check_destage_read((place, pages), status, checksums, cx);
+                let (status, event) =
+                    write_back.check_destage_read((place, pages), status, checksums, cx);
+                self.on_log_event(event, cx);
                 self.on_destage_read(run, (DestageFault::LogRead, status), cx);
             }
             DestageIo::Below { run } => {
@@ -70,8 +72,7 @@ impl Parts {
 
     fn on_destage_read(&mut self, run: Key, read: (DestageFault, IoStatus), cx: &mut Cx<'_>) {
         if let Some(write_back) = &mut self.write_back {
-            let event = write_back.on_destage_read(run, read, cx);
-            self.on_log_event(event, cx);
+            write_back.on_destage_read(run, read, cx);
         }
     }
 

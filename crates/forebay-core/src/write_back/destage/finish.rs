@@ -22,6 +22,7 @@ impl Destager {
         self.reached.done = self.batch.limit();
         self.reached.done_mark = self.batch.end();
         self.batch.end_it();
+        self.trouble.unread.clear();
         self.reached.oldest = oldest;
         self.flushes.unflushed_since = self.flushes.unflushed_since.min(cx.now);
         cx.counters.destage_batches += 1;

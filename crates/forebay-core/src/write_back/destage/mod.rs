@@ -47,7 +47,7 @@ mod shown;
 pub(crate) mod throttle;
 pub mod window;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::action::{DestageFault, Event};
 use crate::config::{DestageOrder, WriteLogConfig};
@@ -57,6 +57,7 @@ use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
+use crate::write_back::format::index::Place;
 use crate::write_back::format::recover::RecoveredLog;
 use crate::write_back::log::segments::Position;
 
@@ -188,8 +189,8 @@ struct Trouble {
     pause: Nanos,
     /// What failed last, until it succeeds.
     fault: Option<DestageFault>,
-    /// Attempts in a row that failed because the log could not be read, and got nothing into place: the same bytes as a rule.
-    read_failures: u32,
+    /// Where a read of the log failed the last time, and how often in a row.
+    unread: BTreeMap<Place, u32>,
 }
 
 /// A place in the log.
@@ -279,7 +280,7 @@ impl Destager {
                 retry_at: Nanos(0),
                 pause: RETRY_MIN,
                 fault: None,
-                read_failures: 0,
+                unread: BTreeMap::new(),
             },
             journal: journal.map(|config| Journal::new(config, places)),
             hold: Hold::default(),
@@ -447,9 +448,6 @@ impl Destager {
     /// An I/O of a batch failed: what is not done is tried again after a pause.
     fn fail_batch(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
         cx.counters.destage_errors += 1;
-        if !self.batch.has_failed() {
-            self.trouble.read_failures += u32::from(fault == DestageFault::LogRead);
-        }
         self.window.on_error(cx.now);
         self.note_fault(fault, status, cx);
         self.batch.fail();

@@ -23,8 +23,7 @@ use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Pages of a run at most.
 pub(super) const RUN_PAGES_MAX: u32 = 64;
-/// Attempts in a row that failed because the log could not be read, and got nothing into place, before the dirty bytes count
-/// as lost.
+/// Reads of the same place of the log that failed in a row before the dirty bytes count as lost.
 const READ_FAILURES_MAX: u32 = 8;
 
 /// A run under way.
@@ -375,33 +374,30 @@ impl WriteBack {
         is_newest.then(|| (memory, lead_of(grid, range)))
     }
 
-    /// Pages of the log were read for a run: what came of it.
+    /// Pages of the log were read for a run: what came of it, and of the log. Dirty bytes that cannot be read are lost.
     pub(crate) fn check_destage_read(
         &mut self,
         read: (Place, u32),
         status: IoStatus,
         checksums: &[u32],
         cx: &mut Cx<'_>,
-    ) -> IoStatus {
+    ) -> (IoStatus, LogEvent) {
         self.destager.running.reads -= 1;
-        self.log.end_read(read, status, checksums, cx)
+        let status = self.log.end_read(read, status, checksums, cx);
+        // Others that can be read say nothing of this one. Flash may fail many at a time, and each of them another time not.
+        let unread = &mut self.destager.trouble.unread;
+        if status.is_ok() {
+            unread.remove(&read.0);
+            return (status, LogEvent::Nothing);
+        }
+        let failures = unread.entry(read.0).or_default();
+        *failures += 1;
+        let is_lost = *failures >= READ_FAILURES_MAX;
+        (status, if is_lost { LogEvent::Lost } else { LogEvent::Nothing })
     }
 
-    /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`. What becomes of the
-    /// log: dirty bytes that cannot be read are lost.
+    /// The log, or what is below a page in parts, was read for a run; or not, which is the fault of `of`.
     pub(crate) fn on_destage_read(
-        &mut self,
-        run: Key,
-        read: (DestageFault, IoStatus),
-        cx: &mut Cx<'_>,
-    ) -> LogEvent {
-        let before = self.destager.trouble.read_failures;
-        self.end_destage_read(run, read, cx);
-        let now = self.destager.trouble.read_failures;
-        if now > before && now >= READ_FAILURES_MAX { LogEvent::Lost } else { LogEvent::Nothing }
-    }
-
-    fn end_destage_read(
         &mut self,
         run: Key,
         (of, status): (DestageFault, IoStatus),
@@ -499,7 +495,6 @@ impl WriteBack {
                 destager.batch.note_done(items);
                 destager.trouble.pause = super::RETRY_MIN;
                 destager.trouble.fault = None;
-                destager.trouble.read_failures = 0;
                 self.destager.end_run(run);
             }
             Some((fault, status)) => {

@@ -21,7 +21,8 @@
 //! its header is written.
 //!
 //! **Failure.** A window whose record cannot be written is given up: nothing of it is in place. After [`FAILURES_MAX`] in a
-//! row the journal is revoked: it is known beside primary storage that it does not count, then strict order goes on.
+//! row the journal is revoked: it is known beside primary storage that it does not count, then strict order goes on. After
+//! as many that the log could not be read for, what they had goes in place in strict order.
 
 use super::batch::Batch;
 use super::{Beside, Destager, Drive};
@@ -72,6 +73,10 @@ pub(in crate::write_back) struct Journal {
     /// The same of what is being done.
     is_in_vain: bool,
     failures: u32,
+    /// Windows in a row that could not be read from the log.
+    unread: u32,
+    /// Until this one is flushed, what comes next cannot be read all at once.
+    unreadable_until: Sequence,
     /// Until this one is flushed, what is written again does not fit into a slot.
     too_much_until: Sequence,
     trust: Trust,
@@ -177,6 +182,8 @@ impl Journal {
             is_suspect: false,
             is_in_vain: false,
             failures: 0,
+            unread: 0,
+            unreadable_until: Sequence(0),
             too_much_until: Sequence(0),
             trust: Trust::Used,
             prepared: Vec::new(),
@@ -286,8 +293,12 @@ impl Destager {
         self.note_fault(fault, status, cx);
         self.pause(cx.now);
         let Some(journal) = &mut self.journal else { return };
-        if !journal.ahead.failed {
-            self.trouble.read_failures += u32::from(fault == DestageFault::LogRead);
+        if fault == DestageFault::LogRead && !journal.ahead.failed {
+            journal.unread += 1;
+            if journal.unread >= FAILURES_MAX {
+                // What can be read goes in place epoch by epoch.
+                (journal.unread, journal.unreadable_until) = (0, journal.ahead.batch.limit());
+            }
         }
         journal.ahead.failed |= journal.ahead.stage != Stage::None;
         journal.failures += u32::from(fault == DestageFault::Journal);
@@ -305,15 +316,12 @@ impl WriteBack {
             Trust::Revoked => return Way::Direct,
             Trust::Used if journal.ahead.stage != Stage::None => true,
             Trust::Used if journal.failures >= FAILURES_MAX => return Way::Nowhere,
+            Trust::Used if destager.reached.flushed < journal.unreadable_until => false,
             Trust::Used if again => {
                 self.zeroes_fit(journal) && destager.reached.flushed >= journal.too_much_until
             }
             Trust::Used => {
-                let is_readable = destager.trouble.read_failures < FAILURES_MAX;
-                !journal.is_suspect
-                    && is_readable
-                    && self.zeroes_fit(journal)
-                    && self.pays(journal, now)
+                !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now)
             }
         };
         match is_wanted {
