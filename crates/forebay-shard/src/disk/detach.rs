@@ -90,10 +90,14 @@ impl ShardDisk {
     /// Stops destaging, or goes on, for an administrator: a detach is cancelled by either.
     ///
     /// # Errors
-    /// The disk is ending.
+    /// The disk is ending, or all writes wait until the log is empty.
     pub(crate) fn change_pause(&mut self, now: Nanos, pause: bool) -> Result<(), String> {
         if self.is_ending() {
             return Err(ENDING.to_owned());
+        }
+        let log = self.port.engine.log_statistics(now);
+        if pause && log.is_some_and(|log| log.failure.is_some() && !log.is_clean) {
+            return Err("its write log failed, and all writes wait until it is destaged".to_owned());
         }
         self.pause(now, pause);
         self.return_to_service(now, if pause { "destaging was paused" } else { "it was resumed" })
