@@ -24,6 +24,8 @@ pub struct Target {
     pub name: String,
     /// For people; empty: none is sent.
     pub alias: String,
+    /// Where portals of it listen, as far as that is known.
+    pub addresses: Vec<SocketAddr>,
     /// Initiators that may log in, by name; empty: all.
     pub initiators: Vec<String>,
     /// The credentials of an initiator; `None`: it needs none.
@@ -53,6 +55,7 @@ impl Target {
         Target {
             name: name.to_owned(),
             alias: String::new(),
+            addresses: Vec::new(),
             initiators: Vec::new(),
             chap: None,
             mutual_chap: None,
@@ -73,7 +76,7 @@ impl Portal {
     }
 
     /// Appends what `SendTargets` tells `initiator`: the targets that it may use (`only`: this one, if
-    /// so), each at `address`.
+    /// so), each at `address`, where it has come to, and at the other addresses of the target.
     pub fn list(
         &self,
         initiator: &str,
@@ -85,11 +88,25 @@ impl Portal {
             only.is_none_or(|name| target.name.eq_ignore_ascii_case(name))
                 && target.admits(initiator)
         };
+        let here = told(address);
         for target in self.targets.iter().filter(wanted) {
             super::text::put(out, "TargetName", &target.name);
-            super::text::put(out, "TargetAddress", &format!("{address},{PORTAL_GROUP}"));
+            let can_reach = |it: &SocketAddr| {
+                *it != here
+                    && !it.ip().is_unspecified()
+                    && it.ip().is_loopback() == here.ip().is_loopback()
+            };
+            let others = target.addresses.iter().copied().map(told).filter(can_reach);
+            for address in [here].into_iter().chain(others) {
+                super::text::put(out, "TargetAddress", &format!("{address},{PORTAL_GROUP}"));
+            }
         }
     }
+}
+
+/// An address as an initiator on another host can use it: an IPv4 address as such, and without the number of our interface.
+fn told(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Whether `name` is an iSCSI name: `iqn.…`, `eui.…` or `naa.…`, of characters that need no
@@ -139,5 +156,27 @@ mod tests {
         check("iqn.2026-01.x:other", Some("iqn.2026-01.x:b"), "10.0.0.1:3260", "");
         let six = "TargetName=iqn.2026-01.x:a\0TargetAddress=[fe80::1]:3260,1\0";
         check("iqn.2026-01.x:other", None, "[fe80::1]:3260", six);
+        check("iqn.2026-01.x:other", None, "[fe80::1%2]:3260", six);
+        check("iqn.2026-01.x:other", None, "[::ffff:10.0.0.1]:3260", a);
+    }
+
+    #[test]
+    fn discovery_at_one_portal_tells_of_the_others_that_it_may_reach() {
+        let mut target = Target::new("iqn.2026-01.x:a");
+        let addresses =
+            ["[::]:3260", "10.0.0.1:3260", "10.0.1.1:3260", "127.0.0.1:3260", "127.0.0.1:3261"];
+        target.addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
+        let portal = Portal { targets: vec![target] };
+        let check = |address: &str, expect: &[&str]| {
+            let mut out = Vec::new();
+            portal.list("iqn.2026-01.x:i", None, address.parse().unwrap(), &mut out);
+            let text = String::from_utf8(out).unwrap();
+            let told: Vec<&str> =
+                text.split('\0').filter_map(|it| it.strip_prefix("TargetAddress=")).collect();
+            assert_eq!(told, expect);
+        };
+        check("10.0.1.1:3260", &["10.0.1.1:3260,1", "10.0.0.1:3260,1"]);
+        check("[::ffff:10.0.2.1]:3260", &["10.0.2.1:3260,1", "10.0.0.1:3260,1", "10.0.1.1:3260,1"]);
+        check("127.0.0.1:3260", &["127.0.0.1:3260,1", "127.0.0.1:3261,1"]);
     }
 }

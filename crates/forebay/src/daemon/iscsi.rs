@@ -61,9 +61,17 @@ pub struct Portals {
 #[derive(Debug, Default)]
 struct Bound {
     /// By their addresses as they were configured.
-    portals: BTreeMap<String, (Arc<ListenerState>, SharedServed)>,
+    portals: BTreeMap<String, BoundPortal>,
     /// By the names of the targets.
     targets: BTreeMap<String, Arc<Behind>>,
+}
+
+/// A portal that listens.
+#[derive(Debug)]
+struct BoundPortal {
+    address: SocketAddr,
+    state: Arc<ListenerState>,
+    served: SharedServed,
 }
 
 /// A portal that listens, not yet served.
@@ -142,12 +150,15 @@ impl Portals {
             }
         }
         let bound = self.bound();
-        for (state, _) in spec.portals.iter().filter_map(|place| bound.portals.get(&place.0)) {
+        let portals = || spec.portals.iter().filter_map(|place| bound.portals.get(&place.0));
+        let addresses: Vec<SocketAddr> = portals().map(|portal| portal.address).collect();
+        for BoundPortal { state, served, .. } in portals() {
             let mut names = state.info().disks;
             if !names.contains(&name.0) {
                 names.push(name.to_string());
                 state.tell_disks(names);
             }
+            tell_addresses(served, &behind, &addresses);
         }
         (new, missing)
     }
@@ -174,13 +185,18 @@ impl Portals {
         address: &str,
         behind: &Arc<Behind>,
     ) -> Result<Option<IscsiPortal>> {
-        let known = self.bound().portals.get(address).map(|(_, served)| served.clone());
+        let known = self.bound().portals.get(address).map(|portal| portal.served.clone());
         let (served, new) = match known {
             Some(served) => (served, None),
             None => {
                 let portal = IscsiPortal::bind(targets, address, &self.inherited).await?;
                 let (state, served) = (portal.state.clone(), portal.served.clone());
-                self.bound().portals.insert(address.to_owned(), (state, served.clone()));
+                let bound = BoundPortal {
+                    address: portal.listener.local_addr()?,
+                    state,
+                    served: served.clone(),
+                };
+                self.bound().portals.insert(address.to_owned(), bound);
                 (served, Some(portal))
             }
         };
@@ -196,7 +212,7 @@ impl Portals {
 
     /// What they count.
     pub fn states(&self) -> Vec<Arc<ListenerState>> {
-        self.bound().portals.values().map(|(state, _)| state.clone()).collect()
+        self.bound().portals.values().map(|portal| portal.state.clone()).collect()
     }
 
     /// All disks of the target that a disk is behind.
@@ -215,6 +231,20 @@ impl Portals {
 
     fn bound(&self) -> MutexGuard<'_, Bound> {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells a portal where else a target is: discovery at one address tells of all.
+fn tell_addresses(served: &SharedServed, behind: &Arc<Behind>, addresses: &[SocketAddr]) {
+    let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = served.behind.iter().position(|known| Arc::ptr_eq(known, behind));
+    if let Some(place) = place
+        && served.portal.targets[place].addresses != addresses
+    {
+        let mut targets = served.portal.targets.clone();
+        targets[place].addresses = addresses.to_vec();
+        let portal = Arc::new(Portal { targets });
+        *served = Arc::new(Served { portal, behind: served.behind.clone() });
     }
 }
 

@@ -56,5 +56,9 @@ async fn an_address_that_cannot_be_had_keeps_a_disk_from_no_other_and_is_tried_a
         let device = served.behind[0].device.lock().unwrap();
         assert_eq!(device.units.len(), 1);
         assert_eq!(device.units[0].logical.export().size, 2 << 20);
+        let addresses = kept.iter().map(|portal| portal.listener.local_addr().unwrap());
+        let told = &served.portal.targets[0].addresses;
+        assert_eq!(told.len(), 2);
+        assert!(addresses.into_iter().all(|address| told.contains(&address)), "{told:?}");
     }
 }
