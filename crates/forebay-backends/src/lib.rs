@@ -91,7 +91,7 @@ pub use error::{Error, ErrorKind};
 pub use format::ImageFormat;
 pub use identity::{Identity, file_of_loop_device};
 pub use probe::{Look, Probe, Standing};
-pub use uri::Uri;
+pub use uri::{FileUri, Uri};
 
 use fault::FaultBackend;
 use file::FileBackend;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
-use forebay_backends::{Backend, Blocking, ErrorKind, Probe, Properties, Uri};
+use forebay_backends::{Backend, Blocking, ErrorKind, FileUri, Probe, Properties, Uri};
 use forebay_core::flash_pool::sidecar::{NamedJournal, Sidecar};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{Nanos, Uuid};
@@ -57,7 +57,7 @@ impl JournalPlace {
     /// Beside an image whose sidecar is there.
     ///
     /// # Errors
-    /// Its name makes no URI.
+    /// Its path cannot be made absolute.
     pub fn beside(sidecar: &Path) -> Result<JournalPlace> {
         let path = beside(sidecar);
         Ok(JournalPlace { is_beside: true, ..JournalPlace::file(&path)? })
@@ -90,8 +90,8 @@ impl JournalPlace {
     fn file(path: &Path) -> Result<JournalPlace> {
         let path = std::path::absolute(path).context("its path cannot be made absolute")?;
         let text = path.display().to_string();
-        let uri = format!("file:{text}").parse();
-        let uri = uri.with_context(|| format!("the name {text} makes no URI"))?;
+        // Not by way of its text: what looks like an escape in a name is none.
+        let uri = Uri::File(FileUri { path, direct: false, read_only: false });
         Ok(JournalPlace { uri, text, is_beside: false })
     }
 

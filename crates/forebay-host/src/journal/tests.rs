@@ -190,6 +190,8 @@ fn a_journal_is_what_outlives_the_process_and_is_found_from_everywhere() {
     for text in ["mem:64MiB", "model:san?iops=100&inner=mem:1MiB", "file:journal"] {
         assert!(JournalPlace::at(text).is_err(), "{text}");
     }
+    let place = JournalPlace::beside(Path::new("/x/a%20b?.raw.forebay")).unwrap();
+    assert_eq!(place.path(), Some(Path::new("/x/a%20b?.raw.forebay-journal")));
     let place = JournalPlace::at("journal").unwrap();
     assert!(place.path().unwrap().is_absolute());
     assert!(place.name(1).uri.unwrap().starts_with('/'));
