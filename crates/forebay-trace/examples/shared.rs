@@ -169,7 +169,7 @@ fn shared(tier: Tier, traces: &[Trace], pool: u64, reservation: u64) -> Vec<(u64
             let sizes = share::blocks_asked_for(pool, &member);
             let snapshot =
                 disk.timed.engine.observer().uses().expect("it keeps a curve").snapshot();
-            disk.demand.look((snapshot, disk.hits().0), sizes.into_iter(), KEEP);
+            disk.demand.look((snapshot, disk.hits().0), true, sizes.into_iter(), KEEP);
         }
         let members: Vec<Member<'_>> =
             disks.iter().map(|disk| disk.member(brings, reservation, pool)).collect();

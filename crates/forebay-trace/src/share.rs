@@ -37,10 +37,12 @@ pub struct Demand {
 
 impl Demand {
     /// Takes note of what came since the last look; what was known before counts `keep` times as much from now on. `reads`:
-    /// all that there were by now. `sizes`: the numbers of blocks that are asked for later.
+    /// all that there were by now. `caches`: a cache would have answered them. `sizes`: the numbers of blocks that are asked for
+    /// later.
     pub fn look(
         &mut self,
         (snapshot, reads): (Snapshot, u64),
+        caches: bool,
         sizes: impl Iterator<Item = u64>,
         keep: f64,
     ) {
@@ -54,7 +56,7 @@ impl Demand {
         let new = |blocks: u64| {
             let missed = |of: &Snapshot| of.reads.uses() as f64 - of.reads.hits(blocks);
             let missed = missed(&snapshot) - before.map_or(0.0, |(before, _)| missed(before));
-            missed.max(0.0) * reads_of_use
+            if caches { missed.max(0.0) * reads_of_use } else { 0.0 }
         };
         let kept = |blocks: u64| self.misses(blocks) * keep;
         let misses = sizes.map(|blocks| (blocks, new(blocks) + kept(blocks))).collect();
@@ -346,11 +348,19 @@ mod tests {
 
         let mut demand = Demand::default();
         let sizes = || [0, 100, 2000].into_iter();
-        demand.look(read(0..1000), sizes(), 0.5);
+        demand.look(read(0..1000), true, sizes(), 0.5);
         let cold = demand.misses(2000);
         assert!(cold > 900.0, "{cold}");
-        demand.look(read(0..1000), sizes(), 0.5);
+        demand.look(read(0..1000), true, sizes(), 0.5);
         let (large, small) = (demand.misses(2000), demand.misses(100));
         assert!((large - cold / 2.0).abs() < 20.0 && small > 1400.0, "{large} {small}");
+        // Nor does it miss anything that no cache is to answer.
+        demand.look(read(0..1000), false, sizes(), 0.5);
+        assert!((demand.misses(100) - small / 2.0).abs() < 1.0);
+        demand.look(read(0..1000), true, sizes(), 0.5);
+        assert!(
+            demand.misses(100) < small / 4.0 + 1100.0,
+            "what came meanwhile is not made up for"
+        );
     }
 }

@@ -30,8 +30,9 @@ struct Pending {
 pub struct Returns {
     /// How many blocks the cache holds.
     blocks: u64,
-    /// One key in so many is looked at.
+    /// One key in so many is looked at, so that those of a whole cache have room among the pending ones.
     one_in: u64,
+    one_in_min: u64,
     now: u64,
     pending: VecDeque<Pending>,
     returned: u32,
@@ -43,7 +44,8 @@ impl Returns {
     pub fn new(blocks: u32, one_in_min: u64) -> Returns {
         Returns {
             blocks: blocks.into(),
-            one_in: u64::from(blocks.div_ceil(PENDING_MAX)).max(one_in_min),
+            one_in: one_in(blocks, one_in_min),
+            one_in_min,
             now: 0,
             pending: VecDeque::with_capacity(PENDING_MAX as usize),
             returned: 0,
@@ -51,9 +53,12 @@ impl Returns {
         }
     }
 
-    /// The cache holds so many blocks from now on. What was learned stays, and so does which keys are looked at.
+    /// The cache holds so many blocks from now on. What was learned stays.
     pub fn resize(&mut self, blocks: u32) {
-        self.blocks = blocks.into();
+        (self.blocks, self.one_in) = (blocks.into(), one_in(blocks, self.one_in_min));
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.retain(|pending| self.is_sampled(pending.key));
+        self.pending = pending;
     }
 
     /// Whether `key` is looked at.
@@ -115,6 +120,11 @@ impl Returns {
     }
 }
 
+/// A power of two: a cache that grows looks at fewer of the same keys.
+fn one_in(blocks: u32, min: u64) -> u64 {
+    u64::from(blocks.div_ceil(PENDING_MAX)).next_power_of_two().max(min)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +146,26 @@ mod tests {
             }
             assert_eq!(returns.is_at_least(50), Some(is_return), "{distance} blocks later");
         }
+    }
+
+    #[test]
+    fn a_cache_that_has_grown_learns_what_it_may_keep_by_now() {
+        let mut returns = Returns::new(1024, 1);
+        let scan = |returns: &mut Returns| {
+            for key in 0..3072 {
+                returns.pass();
+                if returns.is_sampled(key) {
+                    returns.settle(key, true);
+                    returns.expire(|_| false);
+                    returns.wait_for(key);
+                }
+            }
+        };
+        (0..2).for_each(|_| scan(&mut returns));
+        assert_eq!(returns.is_at_least(1), Some(false));
+        returns.resize(8192);
+        (0..10).for_each(|_| scan(&mut returns));
+        assert_eq!(returns.is_at_least(50), Some(true));
     }
 
     #[test]

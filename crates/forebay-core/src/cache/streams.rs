@@ -112,7 +112,11 @@ impl Cache {
         for block in grid.blocks(range) {
             let is_partial = !self.lookup(block).granules().is_empty();
             shared.misses.note(block, is_partial, fate);
-            self.note_new_block(block, is_stream, true);
+            // A stream that goes on within a block has not come back to it.
+            let goes_on = is_stream && range.start > grid.range_of(block).start;
+            if !goes_on {
+                self.note_new_block(block, is_stream, true);
+            }
         }
     }
 

@@ -35,7 +35,7 @@ impl Engine {
     /// # Errors
     /// A sentence that names the setting and what is allowed.
     pub fn new(config: Config) -> Result<Engine, ConfigError> {
-        check(&config)?;
+        config.check()?;
         let offset = match config.grid_offset {
             GridOffset::Fixed(offset) => offset,
             GridOffset::Auto => 0,
@@ -78,6 +78,16 @@ impl Engine {
         };
         let shared = Shared::new(config, grid, ios_max);
         Ok(Engine { shared, parts })
+    }
+}
+
+impl Config {
+    /// Whether an engine can be made of it.
+    ///
+    /// # Errors
+    /// What is not possible, and what is.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check(self)
     }
 }
 

@@ -66,7 +66,11 @@ impl<'a> Search<'a> {
     pub fn run(&mut self, proposal: Setup, done: &(impl Fn() + Sync)) -> Result<(), Error> {
         let flash = proposal.flash;
         let room = self.share.flash.saturating_sub(proposal.log);
-        let proposal = Setup { flash: proposal.flash.min(room), ..proposal };
+        let mut proposal = Setup { flash: proposal.flash.min(room), ..proposal };
+        // Small blocks of a large cache or disk may be more than an engine takes.
+        while !self.is_possible(&proposal) && proposal.block_size < BLOCK_MAX {
+            proposal.block_size *= 2;
+        }
         let without = Setup { flash, log: 0, ..proposal };
         let alone = Setup { ram: 0, flash: 0, ..proposal };
         self.try_all(&[proposal, without], done)?;
@@ -198,7 +202,13 @@ impl<'a> Search<'a> {
     fn fits(&self, setup: &Setup) -> bool {
         let Share { ram, flash } = self.share;
         let is_something = setup.caches() || setup.log > 0;
-        is_something && setup.ram <= ram && setup.flash.saturating_add(setup.log) <= flash
+        let has_room = setup.ram <= ram && setup.flash.saturating_add(setup.log) <= flash;
+        is_something && has_room && self.is_possible(setup)
+    }
+
+    /// True when an engine takes it with the settings that are not advised.
+    fn is_possible(&self, setup: &Setup) -> bool {
+        setup.config(self.survey.traits()).check().is_ok()
     }
 
     /// One step from `of` in each direction.

@@ -109,10 +109,11 @@ fn dirty_over_time(slices: &[Slice]) -> Markup {
 
 fn hits(outcome: &Outcome) -> Markup {
     let hits = &outcome.hits;
-    let reads = hits.ram + hits.flash + hits.partial + hits.missed;
+    let reads = hits.reads();
     facts(&[
         ("reads from RAM", percent(hits.ram, reads)),
         ("from flash", percent(hits.flash, reads)),
+        ("from reads in flight", percent(hits.joined, reads)),
         ("in part from the cache", percent(hits.partial, reads)),
         ("from primary storage alone", percent(hits.missed, reads)),
         ("bypassed the cache", percent(hits.bypassed, reads)),

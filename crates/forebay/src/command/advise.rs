@@ -136,6 +136,8 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
     passes.begin_trials(&found.disk);
     let mut advice = advise::prove(&disk, proposed, &settings, open, &passes.trial())?;
     drop(passes);
+    // The trials may have read nothing again.
+    ensure!(!wants_end.load(Ordering::Relaxed), "interrupted: nothing was advised");
     let size = advise::compared_size(&disk, &advice, settings.ram, settings.flash);
     let observed = engine.recorder.map_or(recorded, |recorder| recorder.observed.max(recorded));
     let curves = observed::curves(found, &[size]).await.ok();

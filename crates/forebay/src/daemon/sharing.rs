@@ -99,6 +99,8 @@ struct Seen {
     limit: u64,
     /// What it read, and how often.
     read: (Snapshot, u64),
+    /// It is in a mode that caches.
+    caches: bool,
 }
 
 impl Seen {
@@ -142,7 +144,7 @@ impl Division {
         for seen in disks {
             let demand = self.demands.entry(seen.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
-            demand.look(seen.read.clone(), sizes.into_iter(), KEEP);
+            demand.look(seen.read.clone(), seen.caches, sizes.into_iter(), KEEP);
         }
         let members: Vec<Member<'_>> =
             disks.iter().map(|it| it.member(&self.demands[&it.name])).collect();
@@ -270,6 +272,7 @@ async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> BTreeMap<Whole, V
                 sharing,
                 limit,
                 read: (snapshot.clone(), engine.counters.reads),
+                caches: engine.mode_actual.caches(),
                 whole: whole.clone(),
             };
             all.entry(whole).or_default().push(seen);

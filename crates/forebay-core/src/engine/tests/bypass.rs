@@ -6,16 +6,24 @@ const MIB: u64 = 1024 * KIB;
 
 /// A disk of 64 MiB with this cache in RAM.
 fn rig(ram_bytes: u64) -> Rig {
+    rig_of(config().block_size, ram_bytes)
+}
+
+fn rig_of(block_size: u64, ram_bytes: u64) -> Rig {
     let backend = BackendTraits { size: 64 * MIB, ..config().backend };
     let sequential_bypass = SequentialBypass::Auto;
-    Rig::new(Config { backend, ram_bytes, sequential_bypass, ..config() })
+    Rig::new(Config { backend, block_size, ram_bytes, sequential_bypass, ..config() })
 }
 
 impl Rig {
     /// Reads a range in order, 64 KiB at a time.
     fn scan(&mut self, start: u64, len: u64) {
-        for at in (start..start + len).step_by(64 << 10) {
-            self.read(1, at, 64 * KIB);
+        self.scan_by(start, len, 64 * KIB);
+    }
+
+    fn scan_by(&mut self, start: u64, len: u64, step: u64) {
+        for at in (start..start + len).step_by(step as usize) {
+            self.read(1, at, step);
             self.settle();
             self.replies.clear();
         }
@@ -36,6 +44,18 @@ fn a_stream_whose_blocks_do_not_come_back_is_passed_by() {
     let before = rig.counters().ram_filled;
     rig.scan(16 * MIB, 48 * MIB);
     assert_eq!(rig.counters().ram_filled, before, "it has learned that");
+}
+
+#[test]
+fn a_stream_that_begins_within_a_block_does_not_come_back_to_its_blocks() {
+    for (offset, step) in [(4096, 64 * KIB), (0, 4096), (4096, 12 * KIB)] {
+        let mut rig = rig_of(8192, MIB);
+        rig.scan_by(offset, 15 * MIB, step);
+        let before = rig.counters().ram_filled;
+        rig.scan_by(offset + 15 * MIB, 45 * MIB, step);
+        let filled = rig.counters().ram_filled - before;
+        assert!(filled < 16, "{step} bytes at a time, from {offset}: {filled}");
+    }
 }
 
 #[test]

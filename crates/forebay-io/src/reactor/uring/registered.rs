@@ -88,7 +88,7 @@ impl Registered {
         if ring.submitter().register_buffers_sparse(BUFFERS.into()).is_ok() {
             registered.free_buffers = (0..BUFFERS).rev().collect();
         }
-        if ring.submitter().register_files_sparse(FILES).is_ok() {
+        if lets_go_at_once(ring) && ring.submitter().register_files_sparse(FILES).is_ok() {
             registered.free_files = (0..FILES).rev().collect();
         }
         registered
@@ -110,8 +110,8 @@ impl Registered {
         }
     }
 
-    /// Lets go of a part of an arena, which is whole windows. Kernels before 6.15 keep the pages until all requests of before
-    /// have ended, as those on an idle socket do not. There they are not registered again: more would be kept each time.
+    /// Lets go of a part of an arena, which is whole windows. Where the kernel keeps the pages for longer they are not
+    /// registered again: more would be kept each time.
     ///
     /// # Errors
     /// The kernel's; those windows up to one that it keeps are let go.
@@ -125,8 +125,7 @@ impl Registered {
         let is_whole = part.start.is_multiple_of(WINDOW) && part.end.is_multiple_of(WINDOW);
         assert!(is_whole && part.end <= windows.tail, "a part of a window");
         let numbers = (part.start / WINDOW) as usize..(part.end / WINDOW) as usize;
-        // It came with that version, and says nothing else here.
-        let lets_go_at_once = ring.params().is_feature_no_iowait();
+        let lets_go_at_once = lets_go_at_once(ring);
         for window in &mut windows.windows[numbers] {
             if let Window::Registered(slot) = *window {
                 clear_buffer(ring, slot)?;
@@ -209,6 +208,13 @@ impl Registered {
             self.free_files.push(slot);
         }
     }
+}
+
+/// Older kernels (5.19 to 6.12 at least) keep what is taken out of a ring until all requests of before have ended, which those
+/// on an idle socket may never do. A file would keep its lock meanwhile, and a socket its connection: files are not registered
+/// there at all. The feature came with 6.15, and says nothing else here.
+fn lets_go_at_once(ring: &IoUring) -> bool {
+    ring.params().is_feature_no_iowait()
 }
 
 fn descriptor(slots: &[Option<u32>], key: usize, fd: RawFd) -> Descriptor {

@@ -62,6 +62,15 @@ fn what_is_told_is_what_the_engine_does_with_the_setup_that_is_advised() {
 }
 
 #[test]
+fn a_disk_that_is_too_large_for_small_blocks_is_advised_larger_ones() {
+    let hot = random(20_000, 1_000).map(|n| n * (MIB / 8192));
+    let records = requests(Op::Read, hot.chain([(17 << 40) / 8192]));
+    let settings = Settings { flash: 8 * MIB, ..POOL };
+    let advice = proved(&records, &settings);
+    assert!(advice.setup.caches() && advice.setup.block_size >= 8192, "{}", advice.sentence);
+}
+
+#[test]
 fn the_advice_is_the_fastest_of_what_was_tried_or_nearly_so_and_cheaper() {
     let settings = Settings { flash: 256 * MIB, ..POOL };
     let records = mixed(7);

@@ -201,12 +201,13 @@ fn describe(outcome: &Outcome) -> String {
         );
     }
     let hits = &outcome.hits;
-    let reads = hits.ram + hits.flash + hits.partial + hits.missed;
+    let reads = hits.reads();
     text += &format!(
-        "  reads hit: {} (RAM {}, flash {}), in part {}; {} bypassed the cache\n",
-        percent(hits.ram + hits.flash, reads),
+        "  reads hit: {} (RAM {}, flash {}, reads in flight {}), in part {}; {} bypassed the cache\n",
+        percent(hits.ram + hits.flash + hits.joined, reads),
         percent(hits.ram, reads),
         percent(hits.flash, reads),
+        percent(hits.joined, reads),
         percent(hits.partial, reads),
         percent(hits.bypassed, reads),
     );
