@@ -1,5 +1,6 @@
 """`disk quiesce`: who holds destaging, and whether primary storage stood still all the time."""
 import json
+import subprocess
 
 from bed import MIB, eventually, pattern, test
 import nbd
@@ -71,5 +72,29 @@ def flash_that_dies_ends_the_hold_and_the_guest_goes_on(bed):
         h.pwrite(pattern(4096, 4096, 99), 4096)
         assert "not held any more" in quiesce(bed, "--end", code=1)
         assert "its write log failed" in quiesce(bed, code=1)
+        h.shutdown()
+        disk.stop()
+
+
+@test(timeout=120, forebay_only=True)
+def flash_that_dies_ends_a_hold_that_still_waits(bed):
+    slow = "model:san?iops=4&latency=250ms&inner=file:" + bed.image("db.raw", 16 * MIB)
+    with mortal_flash(bed) as (device, trigger):
+        disk = bed.disk(slow, flash=device + ":16MiB", mode="write-back", extra=["--write-log", "4MiB"])
+        h = attach(disk)
+        write_blocks(h, range(0, 160, 8))
+        eventually(lambda: disk.stats()["log"]["outstanding"] > 0, "a batch is on its way")
+        command = [bed.program, "disk", "quiesce", "disk", "--control", bed.path("disk.control"), "--timeout", "2m"]
+        waits = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        eventually(lambda: disk.stats()["log"]["limited_by"] == "held", "destaging is held")
+        assert waits.poll() is None, "primary storage was to be busy"
+        die(trigger)
+        try:
+            h.pwrite(pattern(0, 4096, 99), 0, nbd.CMD_FLAG_FUA)
+        except nbd.Error:
+            pass
+        eventually(lambda: disk.stats()["mode_actual"] == "write-through", "the log is drained from memory", 60)
+        _, told = waits.communicate(timeout=10)
+        assert waits.returncode == 1 and "destaging goes on" in told, told
         h.shutdown()
         disk.stop()

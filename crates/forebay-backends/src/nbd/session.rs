@@ -409,20 +409,21 @@ fn message(key: usize, export: &Export, requests: &Requests) -> Message {
     let (part, request) = requests.part(key);
     let can = |flag| export.flags.has(flag);
     let mut payload = None;
+    // A server without flush keeps its promise change by change, or makes none.
+    let fua = !can(TransmissionFlags::SEND_FLUSH) && can(TransmissionFlags::SEND_FUA);
+    let changes = CommandFlags::NONE.with_if(fua, CommandFlags::FUA);
     let (command, flags) = match request.io.op {
         IoOp::Read { .. } => (Command::Read, CommandFlags::NONE),
         IoOp::Write { .. } => {
             let skip = part.range.start - request.io.range.start;
             let whole = request.io.region(skip).expect("a write has memory");
             payload = Some(Region { len: part.range.len() as u32, ..whole });
-            // A server without flush keeps its promise write by write, or makes none.
-            let fua = !can(TransmissionFlags::SEND_FLUSH) && can(TransmissionFlags::SEND_FUA);
-            (Command::Write, CommandFlags::NONE.with_if(fua, CommandFlags::FUA))
+            (Command::Write, changes)
         }
         IoOp::Flush => (Command::Flush, CommandFlags::NONE),
-        IoOp::Discard => (Command::Trim, CommandFlags::NONE),
+        IoOp::Discard => (Command::Trim, changes),
         IoOp::WriteZeroes { may_unmap, fast_only } => {
-            let flags = CommandFlags::NONE
+            let flags = changes
                 .with_if(!may_unmap, CommandFlags::NO_HOLE)
                 .with_if(fast_only, CommandFlags::FAST_ZERO);
             (Command::WriteZeroes, flags)

@@ -118,6 +118,27 @@ fn what_the_server_does_not_offer_is_not_asked_of_it() {
 }
 
 #[test]
+fn a_server_without_flush_makes_every_change_durable_by_itself() {
+    let flags = [
+        TransmissionFlags::SEND_FUA,
+        TransmissionFlags::SEND_TRIM,
+        TransmissionFlags::SEND_WRITE_ZEROES,
+    ];
+    let flags = flags.into_iter().fold(TransmissionFlags::HAS_FLAGS, TransmissionFlags::with);
+    let server = Server::start(Script { flags, ..Script::good() });
+    let mut bench = server.bench("");
+    let range = ByteRange::at(0, 4096);
+    assert_eq!(bench.run(IoOp::Discard, range), IoStatus::Ok);
+    let zeroes = IoOp::WriteZeroes { may_unmap: true, fast_only: false };
+    assert_eq!(bench.run(zeroes, range), IoStatus::Ok);
+    assert_eq!(bench.flush(), IoStatus::Ok);
+    let log = server.shared.log.lock().expect("no panic");
+    let sent =
+        [(Command::Trim, CommandFlags::FUA, 4096), (Command::WriteZeroes, CommandFlags::FUA, 4096)];
+    assert_eq!(*log, sent);
+}
+
+#[test]
 fn extents_are_cut_to_what_was_asked_for() {
     let blocks = Some(BlockSizes { minimum: 4096, preferred: 4096, maximum: 1 << 20 });
     let server = Server::start(Script { blocks, ..Script::good() });

@@ -191,7 +191,7 @@ impl ShardDisk {
     /// Begins no destaging for a moment more, or for `span` from now on if primary storage stands still: true then.
     ///
     /// # Errors
-    /// Somebody ended the hold.
+    /// Somebody ended the hold, or destaging is what the disk's end or its writers wait for.
     pub(crate) fn hold_still(
         &mut self,
         now: Nanos,
@@ -200,6 +200,11 @@ impl ShardDisk {
     ) -> Result<bool, String> {
         if hold != self.holds.last || !self.holds.is_open {
             return Err("somebody else ended the hold".to_owned());
+        }
+        let log = self.port.engine.log_statistics(now);
+        if self.is_ending() || log.is_some_and(|log| log.failure.is_some()) {
+            self.holds.is_open = false;
+            return Err("its write log failed, or it ends: destaging goes on".to_owned());
         }
         let Port { engine, actions, .. } = &mut self.port;
         engine.hold_destaging(now, now.plus(nanos(moment)), actions);

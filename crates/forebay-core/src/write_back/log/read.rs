@@ -72,7 +72,8 @@ impl WriteLog {
     }
 
     fn stir_reads(&mut self, shared: &Shared) {
-        self.reading.until = shared.now.plus(Nanos(shared.config.flash_timeout.0.saturating_mul(HANG)));
+        self.reading.until =
+            shared.now.plus(Nanos(shared.config.flash_timeout.0.saturating_mul(HANG)));
     }
 
     /// Lets pages of the log go that were read; an error when they are not what was written, or the log has not waited for
