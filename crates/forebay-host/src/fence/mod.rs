@@ -13,7 +13,8 @@
 //! - A sidecar never says less than the pool: that the log may be dirty stands there before the first request and
 //!   until the pool says durably that it is not.
 //! - What a session found and judged is given up (the old note of the last write, the old evidence) only when the session is
-//!   committed, so that a start that dies in between is judged from the same facts.
+//!   committed, so that a start that dies in between is judged from the same facts. A cache that they speak against goes
+//!   before ([`Examined::note`]), and the sample of primary storage that is about to be repaired.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -15,8 +15,8 @@
 //! A disk without flash needs the first step, the engine and its memory ([`Opening::without_flash`]). When a step fails, what
 //! the steps before it have yielded is dropped, the last first.
 //!
-//! **Invariant:** before the session is committed nothing is given up that a former run left, but a cache. A start that fails or dies
-//! at any step is followed by another one that finds the same.
+//! **Invariant:** before the session is committed nothing is given up that a former run left, but a cache, and a sample of primary
+//! storage that is repaired. A start that fails or dies at any step is followed by another one that finds the same.
 
 use std::path::Path;
 
