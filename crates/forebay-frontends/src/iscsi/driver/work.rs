@@ -251,7 +251,8 @@ impl Connection {
         let task = self.session.task(key);
         if task.phase == Phase::Aborted {
             release(cx, disk, reply);
-            self.session.retire(device, key);
+            let session = &mut self.session;
+            self.outbox.append(|out| session.retire_aborted(device, key, out));
             return;
         }
         let medium = task.work.medium.as_ref().expect("the engine has work on the medium");

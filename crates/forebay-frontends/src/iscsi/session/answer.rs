@@ -3,7 +3,7 @@
 use super::super::codec::{Answer, HEADER, NO_TAG, Numbers, Pdu, Residual, padding};
 use super::super::digest;
 use super::super::task::{Phase, Sink, Task};
-use super::{Broken, Buffer, Device, Response, Session, Status, text};
+use super::{Broken, Buffer, Device, Response, Session, Status, WINDOW, text};
 
 /// Reasons of a reject (RFC 7143, 11.17.1).
 pub(super) const SNACK_REJECT: u8 = 0x03;
@@ -171,6 +171,16 @@ impl Session {
         let task = self.tasks.remove(key);
         device.leave_order(task.unit, task.stage);
         task
+    }
+
+    /// The engine has answered a task that was aborted. It has no answer by which an initiator whose window was full would
+    /// learn that it may send again.
+    pub fn retire_aborted(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
+        let was_full = self.tasks.numbered() >= WINDOW;
+        self.retire(device, key);
+        if was_full && self.tasks.numbered() < WINDOW {
+            self.put(&Answer::NopIn { transfer_tag: NO_TAG, lun: [0; 8] }, NO_TAG, &[], out);
+        }
     }
 
     /// The memory of the disk that a task has: whoever takes it gives it back.

@@ -21,6 +21,26 @@ fn the_window_closes_and_opens() {
 }
 
 #[test]
+fn a_window_that_was_full_of_aborted_tasks_is_told_to_be_open_again() {
+    let mut world = World::one(Rules::default());
+    for tag in 0..WINDOW {
+        world.send(0, command(READ, tag, 1, 512), &[]);
+        world.sessions[0].start();
+    }
+    let told = world.send(0, manage(2, 0), &[]);
+    assert_eq!(told[0].word(32), told[0].word(28).wrapping_sub(1), "the engine has them all");
+    let retire = |world: &mut World, key| {
+        let mut out = Vec::new();
+        world.sessions[0].retire_aborted(&mut world.device, key, &mut out);
+        answers(&out)
+    };
+    let told = retire(&mut world, 0);
+    assert_eq!((told[0].opcode, told[0].tag(), told[0].word(20)), (0x20, NO_TAG, NO_TAG));
+    assert_eq!(told[0].word(32), told[0].word(28), "one command");
+    assert!(retire(&mut world, 1).is_empty(), "once");
+}
+
+#[test]
 fn numbers_outside_of_the_window_are_ignored_and_gaps_end_the_connection() {
     let mut world = World::one(Rules::default());
     let next = world.sessions[0].counts.exp_cmd_sn;
