@@ -38,7 +38,9 @@ impl Cache {
         let takes_slot = keeps && !bypass && !covered.is_empty();
         let in_ram = self.ram.as_ref().and_then(|ram| ram.find(block));
         let is_cached = in_ram.is_some() || self.is_on_flash(block);
-        if !is_cached && keeps {
+        // A stream that goes on within a block writes it once.
+        let goes_on = is_stream && range.start > cx.grid.range_of(block).start;
+        if !is_cached && keeps && !goes_on {
             self.note_new_block(block, is_stream, false);
         }
         match (keeps, is_cached, takes_slot) {

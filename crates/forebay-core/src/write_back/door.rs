@@ -186,6 +186,7 @@ impl WriteBack {
 
     /// The log is not written to any more; those who waited for a group, in order of the groups.
     pub(crate) fn fail(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> Vec<(Key, GroupNumber)> {
+        self.destager.stir_reads(cx);
         let log = &mut self.log;
         log.health.failed = Some(status);
         log.give_up_summary();
@@ -254,24 +255,31 @@ impl WriteBack {
     /// A log I/O takes too long: its device is not trusted with the next one. In a log that failed, what cannot be destaged
     /// because a read of it hangs is lost.
     pub(crate) fn time_out(&self, now: Nanos) -> LogEvent {
+        let is_stuck = self.destage_reads_hang_at() <= now;
         match self.log.health.failed {
-            None if self.log.hangs(now) => LogEvent::Fails(IoStatus::TimedOut),
-            Some(_) if self.destager.reads_log() && self.stuck_until() <= now => LogEvent::Lost,
+            None if self.log.hangs(now) || is_stuck => LogEvent::Fails(IoStatus::TimedOut),
+            Some(_) if is_stuck => LogEvent::Lost,
             _ => LogEvent::Nothing,
         }
     }
 
     /// When time alone asks for something of the log or of who waits for the throttle.
     pub(crate) fn log_deadline(&self, since: Nanos, aim: Aim) -> Nanos {
-        self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(self.stuck_until())
+        let reads = self.destage_reads_hang_at().min(self.forgets_at());
+        self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(reads)
     }
 
-    /// When a log that failed waits no more for the reads of it that are under way: they hang, and keep it from its end.
-    pub(super) fn stuck_until(&self) -> Nanos {
+    /// When the reads hang that the destager waits for.
+    fn destage_reads_hang_at(&self) -> Nanos {
+        if self.log.health.is_lost { Nanos::NEVER } else { self.destager.reads_hang_at() }
+    }
+
+    /// When a log that failed, and of which primary storage has everything, waits no more for the reads of it that are under
+    /// way: they hang, and keep it from its end.
+    pub(super) fn forgets_at(&self) -> Nanos {
         let log = &self.log;
-        let ends = log.health.failed.is_some() && !log.health.is_lost;
-        let waits = self.destager.reads_log() || self.forgets_all() && !log.index.is_empty();
-        if ends && waits && !log.segments.has_no_reader() {
+        let ends = log.health.failed.is_some() && !log.health.is_lost && !log.index.is_empty();
+        if ends && self.forgets_all() && !log.segments.has_no_reader() {
             log.reading.until
         } else {
             Nanos::NEVER

@@ -340,8 +340,9 @@ impl Device {
 
     /// True when a reservation came meanwhile that forbids work on the medium, or its next piece.
     pub fn forbids(&self, session: usize, unit: usize, medium: &Medium) -> bool {
-        let nexus = self.nexus(session, unit);
-        nexus.is_some_and(|nexus| self.units[unit].logical.forbids(nexus, medium))
+        let logical = &self.units[unit].logical;
+        logical.is_reserved()
+            && self.nexus(session, unit).is_some_and(|nexus| logical.forbids(nexus, medium))
     }
 
     /// The answer of a logical unit after work on the medium.

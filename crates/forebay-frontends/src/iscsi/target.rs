@@ -1,7 +1,7 @@
 //! The offer of a portal: targets, who may use them, and how they prove it.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The tag of the one portal group.
 pub const PORTAL_GROUP: u16 = 1;
@@ -92,9 +92,8 @@ impl Portal {
         for target in self.targets.iter().filter(wanted) {
             super::text::put(out, "TargetName", &target.name);
             let can_reach = |it: &SocketAddr| {
-                *it != here
-                    && !it.ip().is_unspecified()
-                    && it.ip().is_loopback() == here.ip().is_loopback()
+                let is_far = !it.ip().is_unspecified() && !is_link_local(it.ip());
+                *it != here && is_far && it.ip().is_loopback() == here.ip().is_loopback()
             };
             let others = target.addresses.iter().copied().map(told).filter(can_reach);
             for address in [here].into_iter().chain(others) {
@@ -107,6 +106,14 @@ impl Portal {
 /// An address as an initiator on another host can use it: an IPv4 address as such, and without the number of our interface.
 fn told(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// True for an address that means nothing beyond its link.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
 }
 
 /// Whether `name` is an iSCSI name: `iqn.…`, `eui.…` or `naa.…`, of characters that need no
@@ -163,8 +170,14 @@ mod tests {
     #[test]
     fn discovery_at_one_portal_tells_of_the_others_that_it_may_reach() {
         let mut target = Target::new("iqn.2026-01.x:a");
-        let addresses =
-            ["[::]:3260", "10.0.0.1:3260", "10.0.1.1:3260", "127.0.0.1:3260", "127.0.0.1:3261"];
+        let addresses = [
+            "[::]:3260",
+            "[fe80::1%2]:3260",
+            "10.0.0.1:3260",
+            "10.0.1.1:3260",
+            "127.0.0.1:3260",
+            "127.0.0.1:3261",
+        ];
         target.addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
         let portal = Portal { targets: vec![target] };
         let check = |address: &str, expect: &[&str]| {

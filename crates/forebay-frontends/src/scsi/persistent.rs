@@ -141,6 +141,11 @@ impl Persistent {
         !is_exempt && (write || reservation.kind.excludes_reads())
     }
 
+    #[inline]
+    pub fn is_reserved(&self) -> bool {
+        self.reservation.is_some()
+    }
+
     /// True when who is not registered may not read, or write.
     pub fn forbids_strangers(&self, write: bool) -> bool {
         self.forbids(Standing::Stranger, write)

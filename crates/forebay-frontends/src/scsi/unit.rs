@@ -129,6 +129,12 @@ impl LogicalUnit {
         self.outcome(answer)
     }
 
+    /// True when somebody has reserved it.
+    #[inline]
+    pub fn is_reserved(&self) -> bool {
+        self.reserved.is_some() || self.persistent.is_reserved()
+    }
+
     /// True when a reservation came meanwhile that forbids work on the medium, or its next piece.
     ///
     /// Panics when the nexus is not attached.

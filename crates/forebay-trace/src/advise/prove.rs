@@ -131,6 +131,7 @@ where
             mean_ns: best.outcome.after.all.mean_ns,
         };
         let roomy = search.with_room(best);
+        let roomy = if search.is_possible(&roomy) { roomy } else { best.setup };
         let keeps_up = best.setup.log == 0 || {
             let open = || Ok(records.iter().map(|record| Ok(faster(record, STRESS))));
             Trial::run(best.setup, models, &survey, open)?.flaw().is_none()
@@ -270,7 +271,7 @@ fn withdrawn(disk: &Disk, advice: Advice, search: &Search<'_>, had_weak_log: boo
         Verdict::Cache => Verdict::Disproved,
         other => other,
     };
-    let nothing = Setup { ram: 0, flash: 0, log: 0, ..search.tried()[0].setup };
+    let nothing = Setup { ram: 0, flash: 0, log: 0, ..advice.setup };
     let mut advice = Advice {
         writes: writes(advice.writes, search, 0, had_weak_log),
         verdict,

@@ -207,7 +207,7 @@ impl<'a> Search<'a> {
     }
 
     /// True when an engine takes it with the settings that are not advised.
-    fn is_possible(&self, setup: &Setup) -> bool {
+    pub fn is_possible(&self, setup: &Setup) -> bool {
         setup.config(self.survey.traits()).check().is_ok()
     }
 

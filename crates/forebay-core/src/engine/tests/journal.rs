@@ -246,6 +246,18 @@ fn a_page_that_cannot_be_read_beside_others_of_its_window_is_destaged_in_order_a
 }
 
 #[test]
+fn a_page_that_cannot_be_read_when_all_is_written_again_stops_the_disk() {
+    let mut rig = with_epochs(journaled(false), 8);
+    let page = rig.pool.chunks(4096).position(|page| page.iter().all(|&byte| byte == 105));
+    // All of it is in place, and the flush that covers it fails.
+    rig.settle_until("F 0+0");
+    let flush = rig.find("F 0+0");
+    rig.complete(flush, IoStatus::IoError);
+    super::log_faults::destage_without(&mut rig, page.expect("it is there") as u64 * 4096);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().is_lost);
+}
+
+#[test]
 fn a_journal_that_fails_four_times_in_a_row_is_revoked_before_anything_is_in_place() {
     let mut rig = failed_journal();
     assert_eq!(rig.journal_revocations, 1);

@@ -315,13 +315,31 @@ fn a_destage_read_that_never_ends_stops_the_disk_instead_of_holding_its_writers(
     rig.write(3, 131_072, 4096, 9);
     wait_without_flash(&mut rig, 20);
     assert!(!rig.has_reply(3));
-    wait_without_flash(&mut rig, 40);
+    // Somebody who asks for the same again and again changes nothing.
+    rig.read(4, 0, 4096);
+    wait_without_flash(&mut rig, 10);
+    rig.read(5, 0, 4096);
+    wait_without_flash(&mut rig, 15);
     assert_eq!(rig.replied(3).1, IoStatus::IoError);
     assert!(rig.engine.log_statistics(rig.now).unwrap().is_lost);
     while !rig.pending.is_empty() {
         rig.complete(0, IoStatus::Ok);
     }
     rig.engine.check_invariants();
+}
+
+#[test]
+fn a_destage_read_that_never_ends_fails_a_log_that_nobody_writes_to() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.settle_until("log R 8192+4096");
+    wait_without_flash(&mut rig, 30);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().failure.is_none());
+    wait_without_flash(&mut rig, 20);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().failure.is_some());
+    wait_without_flash(&mut rig, 40);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().is_lost);
 }
 
 #[test]

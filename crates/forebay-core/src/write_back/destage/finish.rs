@@ -211,7 +211,7 @@ impl WriteBack {
                 cx.push(Action::Unlease(id));
             }
         }
-        let waits = !log.segments.has_no_reader() && self.stuck_until() > cx.now;
+        let waits = !log.segments.has_no_reader() && self.forgets_at() > cx.now;
         if self.forgets_all() && !waits {
             self.log.forget_all();
         }

@@ -37,7 +37,10 @@ impl Destager {
 impl WriteBack {
     /// Begins nothing new before that time, nor before one that was given earlier.
     pub(crate) fn hold_destaging(&mut self, until: Nanos) {
-        self.destager.hold.until = self.destager.hold.until.max(until);
+        // All writes wait until a log that failed is destaged.
+        if self.log.health.failed.is_none() {
+            self.destager.hold.until = self.destager.hold.until.max(until);
+        }
     }
 
     /// Goes on; true when it was held.

@@ -51,14 +51,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::action::{DestageFault, Event};
 use crate::config::{DestageOrder, WriteLogConfig};
-use crate::cx::Cx;
 use crate::cx::buffers::BufferPool;
+use crate::cx::{Cx, Shared};
 use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
 use crate::write_back::format::index::Place;
 use crate::write_back::format::recover::RecoveredLog;
+use crate::write_back::log::hang_at;
 use crate::write_back::log::segments::Position;
 
 use super::{Beside, WriteBack};
@@ -126,6 +127,8 @@ pub(super) struct Running {
     unwritten: VecDeque<Key>,
     /// Reads of the log under way.
     reads: u32,
+    /// When they hang, unless one of them ends.
+    reads_until: Nanos,
     /// Writes and zeroes of primary storage under way.
     pub(in crate::write_back) outstanding: u32,
     /// Primary storage said that it can write zeroes, and could not.
@@ -253,6 +256,7 @@ impl Destager {
                 runs: Table::new(RUNS_MAX),
                 unwritten: VecDeque::with_capacity(RUNS_MAX as usize),
                 reads: 0,
+                reads_until: Nanos::NEVER,
                 outstanding: 0,
                 zeroes_by_writing: false,
             },
@@ -441,8 +445,18 @@ impl Destager {
     }
 
     /// True while a read of the log is under way.
-    pub(super) fn reads_log(&self) -> bool {
+    fn reads_log(&self) -> bool {
         self.running.reads > 0
+    }
+
+    /// The reads of the log that are under way have their time from now on.
+    pub(super) fn stir_reads(&mut self, shared: &Shared) {
+        self.running.reads_until = hang_at(shared);
+    }
+
+    /// When they hang.
+    pub(super) fn reads_hang_at(&self) -> Nanos {
+        if self.reads_log() { self.running.reads_until } else { Nanos::NEVER }
     }
 
     /// An I/O of a batch failed: what is not done is tried again after a pause.

@@ -347,6 +347,9 @@ impl WriteBack {
         let Some((first, place, pages)) = reading else { return };
         let memory = self.destager.run_memory(run, first, pages);
         let range = self.log.begin_read(place, pages, cx);
+        if !self.destager.reads_log() {
+            self.destager.stir_reads(cx);
+        }
         let running = &mut self.destager.running;
         running.reads += 1;
         running.runs[run].outstanding += 1;
@@ -383,6 +386,7 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) -> (IoStatus, LogEvent) {
         self.destager.running.reads -= 1;
+        self.destager.stir_reads(cx);
         let status = self.log.end_read(read, status, checksums, cx);
         // Others that can be read say nothing of this one. Flash may fail many at a time, and each of them another time not.
         let unread = &mut self.destager.trouble.unread;

@@ -29,6 +29,7 @@ mod append;
 mod commit;
 mod fullness;
 mod read;
+pub(super) use read::hang_at;
 pub(super) mod segments;
 mod staging;
 mod summary;
@@ -215,7 +216,7 @@ pub(super) struct Reading {
     pub(in crate::write_back) freed: u64,
     /// Of what is up to here flash has failed to read something; zero: of nothing.
     pub(in crate::write_back) unread: Sequence,
-    /// When the reads under way hang, unless one of them ends, or another one begins.
+    /// When the reads under way hang, unless one of them ends.
     pub(in crate::write_back) until: Nanos,
 }
 

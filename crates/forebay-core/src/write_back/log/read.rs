@@ -13,7 +13,7 @@ use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::format::index::Place;
 
-/// Time-outs of flash after which the reads of a log that failed hang, if none of them ends.
+/// Time-outs of flash after which reads of the log hang, if none of them ends.
 const HANG: u64 = 8;
 
 /// The page that overlays are read through.
@@ -64,16 +64,14 @@ impl WriteLog {
         pages: u32,
         shared: &mut Shared,
     ) -> ByteRange {
+        // Others that begin do not say that these will end.
+        if self.segments.has_no_reader() {
+            self.reading.until = hang_at(shared);
+        }
         self.segments.hold(place);
-        self.stir_reads(shared);
         let range = self.segments.bytes(place, pages);
         shared.counters.log_read_bytes += range.len();
         range
-    }
-
-    fn stir_reads(&mut self, shared: &Shared) {
-        self.reading.until =
-            shared.now.plus(Nanos(shared.config.flash_timeout.0.saturating_mul(HANG)));
     }
 
     /// Lets pages of the log go that were read; an error when they are not what was written, or the log has not waited for
@@ -86,7 +84,7 @@ impl WriteLog {
         cx: &mut Cx<'_>,
     ) -> IoStatus {
         self.segments.unhold(place);
-        self.stir_reads(cx);
+        self.reading.until = hang_at(cx);
         if self.index.entry(place).is_none() {
             return IoStatus::TimedOut;
         }
@@ -102,4 +100,9 @@ impl WriteLog {
         cx.event(Event::LogCorrupt { range });
         IoStatus::IoError
     }
+}
+
+/// When reads hang that are under way now.
+pub(in crate::write_back) fn hang_at(shared: &Shared) -> Nanos {
+    shared.now.plus(Nanos(shared.config.flash_timeout.0.saturating_mul(HANG)))
 }

@@ -165,13 +165,16 @@ impl Session {
     /// later than one that waits for room.
     pub fn has_room(&mut self, key: u32, bytes: u64) -> bool {
         let fits = self.waiting.bytes == 0 || self.waiting.bytes + bytes <= BYTES_MAX;
+        if fits && self.waiting.for_room == 0 {
+            return true;
+        }
         let number = self.task(key).number;
         let goes_before = |it: &u32| {
             let task = self.task(*it);
             task.waits_for_room && task.number < number
         };
         let mut waiting = self.waiting.wanting.iter().chain(&self.waiting.ready);
-        let has_room = fits && (self.waiting.for_room == 0 || !waiting.any(goes_before));
+        let has_room = fits && !waiting.any(goes_before);
         self.note_room(key, has_room);
         has_room
     }

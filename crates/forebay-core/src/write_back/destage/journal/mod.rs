@@ -22,7 +22,7 @@
 //!
 //! **Failure.** A window whose record cannot be written is given up: nothing of it is in place. After [`FAILURES_MAX`] in a
 //! row the journal is revoked: it is known beside primary storage that it does not count, then strict order goes on. After
-//! as many that the log could not be read for, what they had goes in place in strict order.
+//! as many that the log could not be read for, what they had goes in place in strict order, unless it is written again.
 
 use super::batch::Batch;
 use super::{Beside, Destager, Drive};
@@ -293,7 +293,9 @@ impl Destager {
         self.note_fault(fault, status, cx);
         self.pause(cx.now);
         let Some(journal) = &mut self.journal else { return };
-        if fault == DestageFault::LogRead && !journal.ahead.failed {
+        // What is to be written again has no other way.
+        let is_new = !journal.ahead.failed && !journal.ahead.again;
+        if fault == DestageFault::LogRead && is_new {
             journal.unread += 1;
             if journal.unread >= FAILURES_MAX {
                 // What can be read goes in place epoch by epoch.
@@ -316,10 +318,10 @@ impl WriteBack {
             Trust::Revoked => return Way::Direct,
             Trust::Used if journal.ahead.stage != Stage::None => true,
             Trust::Used if journal.failures >= FAILURES_MAX => return Way::Nowhere,
-            Trust::Used if destager.reached.flushed < journal.unreadable_until => false,
             Trust::Used if again => {
                 self.zeroes_fit(journal) && destager.reached.flushed >= journal.too_much_until
             }
+            Trust::Used if destager.reached.flushed < journal.unreadable_until => false,
             Trust::Used => {
                 !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now)
             }
