@@ -28,7 +28,7 @@ impl Session {
         if !is_next {
             return Ok(Step::Done);
         }
-        if pdu.tag == NO_TAG || self.tasks.find(pdu.tag).is_some() {
+        if pdu.tag == NO_TAG || self.tasks.has(pdu.tag) {
             self.reject(answer::TASK_IN_PROGRESS, &pdu.encode(), out);
             return Ok(Step::Done);
         }

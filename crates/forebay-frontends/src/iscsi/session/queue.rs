@@ -133,6 +133,9 @@ impl Session {
 
     /// A task has room, needs none, or waits for some.
     pub(super) fn note_room(&mut self, key: u32, has_room: bool) {
+        if has_room && self.waiting.for_room == 0 {
+            return;
+        }
         let waited = std::mem::replace(&mut self.task_mut(key).waits_for_room, !has_room);
         self.waiting.for_room += usize::from(!has_room);
         self.waiting.for_room -= usize::from(waited);

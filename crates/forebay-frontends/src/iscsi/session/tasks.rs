@@ -35,6 +35,11 @@ impl Tasks {
         self.immediate == IMMEDIATE_MAX
     }
 
+    /// Whether the initiator calls one so. Almost always it does not, which takes fewer instructions than to look where.
+    pub(super) fn has(&self, tag: u32) -> bool {
+        tag != NO_TAG && self.tags.contains(&tag)
+    }
+
     /// The one that the initiator calls so.
     pub(super) fn find(&self, tag: u32) -> Option<u32> {
         if tag == NO_TAG {
