@@ -371,7 +371,7 @@ impl WriteBack {
         self.log.segments.unhold(place);
     }
 
-    /// Pages of the log were read; an error when they are not what was written.
+    /// Pages of the log were read; an error when they are not what was written, or the log has not waited for them.
     pub(crate) fn end_read(
         &mut self,
         (place, pages): (Place, u32),
