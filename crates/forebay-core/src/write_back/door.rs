@@ -188,6 +188,7 @@ impl WriteBack {
     pub(crate) fn fail(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> Vec<(Key, GroupNumber)> {
         self.destager.stir_reads(cx);
         let log = &mut self.log;
+        log.stir_reads(cx);
         log.health.failed = Some(status);
         log.give_up_summary();
         log.keep_in_memory();

@@ -92,8 +92,15 @@ impl Portal {
         for target in self.targets.iter().filter(wanted) {
             super::text::put(out, "TargetName", &target.name);
             let can_reach = |it: &SocketAddr| {
-                let is_far = !it.ip().is_unspecified() && !is_link_local(it.ip());
-                *it != here && is_far && it.ip().is_loopback() == here.ip().is_loopback()
+                // Without its interface an IPv6 address of a link leads nowhere else.
+                let is_of_link = match it.ip() {
+                    IpAddr::V4(ip) => ip.is_link_local() && !is_link_local(here.ip()),
+                    IpAddr::V6(ip) => ip.is_unicast_link_local(),
+                };
+                *it != here
+                    && !it.ip().is_unspecified()
+                    && !is_of_link
+                    && it.ip().is_loopback() == here.ip().is_loopback()
             };
             let others = target.addresses.iter().copied().map(told).filter(can_reach);
             for address in [here].into_iter().chain(others) {
@@ -108,12 +115,8 @@ fn told(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// True for an address that means nothing beyond its link.
 fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
+    matches!(address, IpAddr::V4(address) if address.is_link_local())
 }
 
 /// Whether `name` is an iSCSI name: `iqn.…`, `eui.…` or `naa.…`, of characters that need no

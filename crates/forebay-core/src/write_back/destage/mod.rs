@@ -454,9 +454,10 @@ impl Destager {
         self.running.reads_until = hang_at(shared);
     }
 
-    /// When they hang.
+    /// When they hang. At its end nobody waits for them.
     pub(super) fn reads_hang_at(&self) -> Nanos {
-        if self.reads_log() { self.running.reads_until } else { Nanos::NEVER }
+        let waits = self.reads_log() && self.course == Course::Destages;
+        if waits { self.running.reads_until } else { Nanos::NEVER }
     }
 
     /// An I/O of a batch failed: what is not done is tried again after a pause.

@@ -66,12 +66,17 @@ impl WriteLog {
     ) -> ByteRange {
         // Others that begin do not say that these will end.
         if self.segments.has_no_reader() {
-            self.reading.until = hang_at(shared);
+            self.stir_reads(shared);
         }
         self.segments.hold(place);
         let range = self.segments.bytes(place, pages);
         shared.counters.log_read_bytes += range.len();
         range
+    }
+
+    /// The reads that are under way have their time from now on.
+    pub(in crate::write_back) fn stir_reads(&mut self, shared: &Shared) {
+        self.reading.until = hang_at(shared);
     }
 
     /// Lets pages of the log go that were read; an error when they are not what was written, or the log has not waited for
@@ -84,7 +89,7 @@ impl WriteLog {
         cx: &mut Cx<'_>,
     ) -> IoStatus {
         self.segments.unhold(place);
-        self.reading.until = hang_at(cx);
+        self.stir_reads(cx);
         if self.index.entry(place).is_none() {
             return IoStatus::TimedOut;
         }
