@@ -139,12 +139,11 @@ def flash_that_hangs_does_not_hold_up_the_end(bed):
     unmount(bed, process, path)
 
 
-@test(forebay_only=True)
-def an_end_says_that_flash_does_not_read_the_log_back(bed):
+def an_end_with_a_log_that_flash_does_not_read_back(bed, size, told):
+    """On flash of which this much is the disk's, 12 MiB of it the log; what its end tells."""
     image = bed.image("disk.raw", 16 * MIB)
     with mortal_flash(bed) as (device, trigger):
-        # All of it is log: with a cache, its index that cannot be written would make the log one of the past.
-        disk = bed.disk("file:" + image, ram="1MiB", flash=device + ":12MiB", mode="write-back",
+        disk = bed.disk("file:" + image, ram="1MiB", flash=device + ":" + size, mode="write-back",
                         extra=["--write-log", "12MiB"])
         disk_command(bed, disk, "pause", "disk")
         h = attach(disk)
@@ -172,10 +171,10 @@ def an_end_says_that_flash_does_not_read_the_log_back(bed):
         code = disk.stop()
         log = disk.log()
         assert code == 1, "%s: %s" % (code, log)
-        assert "flash failed to read its write log" in log and "'disk'" in log, log
+        assert told in log and "'disk'" in log, log
         assert "durable, in the write log" not in log, log
-        # A device that works again has everything. That its cache cannot be believed, which only the sidecar could be told, wants
-        # a decision.
+        # A device that works again has everything. That a cache cannot be believed, which only the sidecar could be told, wants a
+        # decision.
         os.unlink(trigger)
         bed.run([bed.program, "disk", "resolve", "disk", "--pool", device, "--use-log"])
         disk.restart()
@@ -184,3 +183,14 @@ def an_end_says_that_flash_does_not_read_the_log_back(bed):
             assert bytes(h.pread(4096, n * 8192)) == pattern(n * 8192, 4096, n + 1), "block %d" % n
         h.shutdown()
         assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def an_end_says_that_flash_does_not_read_the_log_back(bed):
+    an_end_with_a_log_that_flash_does_not_read_back(bed, "12MiB", "flash failed to read its write log")
+
+
+@test(forebay_only=True)
+def an_end_says_that_no_start_will_believe_a_log_whose_flash_is_of_the_past(bed):
+    # The index of the cache cannot be written either, and its pool cannot note that.
+    an_end_with_a_log_that_flash_does_not_read_back(bed, "16MiB", "noted beside primary storage that the log is of the past")

@@ -25,7 +25,8 @@
 //! | [`flash_pool`] | the bytes of the pool's tables, and leases of its segments |
 //!
 //! # Limits
-//! No unsafe code. Tables and lists have the sizes of the configuration, and grow only when a cache is given another size.
+//! No unsafe code. Tables and lists have the sizes of the configuration, and grow only when a cache is given another size,
+//! or flash fails to read the log.
 //!
 //! # Drive an engine
 //! A disk of 1 MiB with a RAM cache. The first read asks primary storage, the second is answered from RAM.

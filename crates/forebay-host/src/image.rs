@@ -211,7 +211,7 @@ impl Image {
     }
 
     /// Says in its sidecar that something is under way: should this process die, what it sent to a server may still be carried
-    /// out. Or says again what it said before.
+    /// out. Or says again what was found.
     fn write_state(&self, is_open: bool) -> Result<()> {
         let (Some(sidecar), Some(path)) = (&self.sidecar, self.place.path()) else { return Ok(()) };
         let state = match sidecar.state {

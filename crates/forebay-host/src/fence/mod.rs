@@ -287,7 +287,8 @@ impl Examined {
         if !self.keeps_cache() {
             ensure!(
                 pool.void_ring(number),
-                "the tables of the pool cannot be written: nobody may believe the disk's cache any more, and it is there"
+                "that nobody may believe the disk's cache any more cannot be written to its pool: start Forebay again when the \
+                 flash works"
             );
         }
         Ok(self)

@@ -135,6 +135,23 @@ fn a_repair_that_ended_early_is_followed_by_one_that_finds_the_same() {
 }
 
 #[test]
+fn a_repair_over_a_server_says_in_the_sidecar_that_it_may_still_write_until_it_is_done() {
+    let bed = Bed::new(None);
+    let path = bed.path("db.raw.forebay");
+    let place = SidecarPlace::of(Some(&bed.probe()), None);
+    let left = Sidecar { state: SidecarState::Dirty, ..left_beside(&place).unwrap().unwrap() };
+    replace(&path, &left.encode()).unwrap();
+    let sidecar = || fs::read_to_string(&path).unwrap();
+    let before = sidecar();
+    let image = Image::open(&bed.image(), None, false, None).unwrap();
+    image.write_state(true).unwrap();
+    assert!(sidecar().contains("\nstate open-with-log\n"), "{}", sidecar());
+    assert!(sidecar().contains("\njournal "), "it still names its journal: {}", sidecar());
+    image.write_state(false).unwrap();
+    assert_eq!(sidecar(), before);
+}
+
+#[test]
 fn a_look_that_repairs_nothing_leaves_the_image_as_it_is() {
     use std::os::unix::fs::MetadataExt;
     let bed = Bed::new(None);
