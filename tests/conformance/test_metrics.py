@@ -97,6 +97,9 @@ def metrics_count_what_clients_do_in_both_formats_and_promtool_takes_them(bed):
         raise AssertionError("there is no such path")
     except urllib.error.HTTPError as error:
         assert error.code == 404 and b"/metrics" in error.read()
+    for name in ("db", "web"):
+        bed.run([bed.program, "disk", "remove", name, "--control", bed.path("serve.control")])
+    eventually(lambda: "forebay_pool_up{" not in get(address)[0], "a pool that is closed has no metrics")
     assert server.stop() == 0
 
 
