@@ -17,6 +17,7 @@
 //! | `handle.rs`, `disk_handle.rs` | the public door: a shard, and a disk on it |
 //! | `mailbox.rs`, `return_path.rs` | what a shard is asked; what a disk on it has asked for |
 //! | `run.rs`, `thread.rs` | the loop, and its thread |
+//! | `time.rs` | what time it is for the shard, also after its process was stopped |
 //! | `roster.rs` | the disks, and which of them a turn asks |
 //! | `disk/` | one disk: its engine, what that does I/O on, how it ends |
 //! | `client.rs` | the clients of the shard: who sends, who waits |
@@ -56,6 +57,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod time;
 mod token;
 
 /// Commands that may wait for a shard.

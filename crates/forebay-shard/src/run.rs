@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::{Context, DiskId, Newcomer, Permission};
@@ -24,6 +23,7 @@ use super::disk::carry_out::Execution;
 use super::mailbox::{self, Command, Home, Leaver, Visit};
 use super::return_path::ReturnPath;
 use super::roster::Roster;
+use super::time::ShardTime;
 use super::token::Class;
 use super::{DiskHandle, Drained, NewDisk, token};
 
@@ -39,11 +39,16 @@ pub(crate) struct Shard {
     disks: Roster,
     clients: Clients,
     completions: Vec<Completion>,
+    time: ShardTime,
     /// The disks whose clients are to leave for another shard, and clients that have come meanwhile: these follow.
     leaving: Vec<DiskId>,
     late: Vec<Command>,
     draining: Option<oneshot::Sender<Vec<Drained>>>,
     events: EventSender,
+}
+
+fn clock() -> Nanos {
+    Nanos(clock::now_nanos())
 }
 
 /// The clients' view of the shard; a macro, because the clients are borrowed beside it.
@@ -68,6 +73,7 @@ impl Shard {
             disks: Roster::default(),
             clients: Clients::new(),
             completions: Vec::with_capacity(256),
+            time: ShardTime::new(clock()),
             leaving: Vec::new(),
             late: Vec::new(),
             draining: None,
@@ -81,13 +87,14 @@ impl Shard {
     /// The reactor broke; nothing can be served any more.
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         loop {
-            let timeout = self.timeout();
+            let deadline = self.next_deadline();
+            let timeout = self.time.wait(clock(), deadline);
             self.reactor.wait_looking(timeout, &mut self.completions, &mut self.clients)?;
             self.clients.has_work();
             if self.reactor.was_woken() {
                 self.disks.wake_all();
             }
-            let now = Nanos(clock::now_nanos());
+            let now = self.time.waited(clock());
             for completion in self.completions.drain(..) {
                 let Some((class, disk, index)) = token::split(completion.token) else { continue };
                 if class == Class::Client {
@@ -110,15 +117,12 @@ impl Shard {
         }
     }
 
-    /// How long the reactor may sleep.
-    fn timeout(&self) -> Option<Duration> {
-        let deadline = self.disks.next_deadline();
-        let deadline = match self.clients.is_flushed() {
-            true => deadline.min(self.clients.next_deadline()),
+    /// When there is something to do at the latest.
+    fn next_deadline(&self) -> Nanos {
+        match self.clients.is_flushed() {
+            true => self.disks.next_deadline().min(self.clients.next_deadline()),
             false => Nanos(0),
-        };
-        (deadline != Nanos::NEVER)
-            .then(|| Duration::from_nanos(deadline.since(Nanos(clock::now_nanos())).0))
+        }
     }
 
     /// Everything that is to be done now; see the module.
@@ -144,7 +148,9 @@ impl Shard {
             }
             if !self.clients.is_flushed() {
                 self.clients.flush(&mut context!(self, now));
-                self.disks.each_awake(0, ShardDisk::sent);
+                // Read again: what was sent, was sent after the turn began.
+                let now = self.time.now(clock());
+                self.disks.each_awake(0, |disk| disk.sent(now));
             }
             self.clients.resume(&mut context!(self, now));
             if self.clients.is_flushed() && !self.disks.iter_awake().any(ShardDisk::goes_on) {

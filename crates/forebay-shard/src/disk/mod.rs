@@ -32,7 +32,6 @@ use forebay_core::ids::Nanos;
 use forebay_frontends::client::{DiskId, Port};
 use forebay_host::events::{EventKind, EventSender};
 use forebay_host::fence::UnreportedLoss;
-use forebay_io::clock;
 use forebay_io::reactor::Reactor;
 
 use crate::status::{DiskStatus, PrimaryState};
@@ -305,10 +304,9 @@ impl ShardDisk {
     }
 
     /// What the engine's answers refer to is sent.
-    pub(crate) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self, now: Nanos) {
         if std::mem::take(&mut self.turn.has_replied) {
-            // Read again: what was sent, was sent after the turn began.
-            self.port.engine.sent(Nanos(clock::now_nanos()));
+            self.port.engine.sent(now);
         }
     }
 
