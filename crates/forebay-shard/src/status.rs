@@ -81,7 +81,7 @@ pub struct Drained {
     pub log: Option<LogEnd>,
     /// It was being detached.
     pub is_detaching: bool,
-    /// Nothing of it is under way on primary storage.
+    /// Nothing of it is under way on primary storage, nor of a process before it.
     pub is_quiet: bool,
 }
 

@@ -57,6 +57,7 @@ impl Alone {
             name: name.to_owned(),
             generation: Generation(1),
             sidecar: None,
+            is_said_clean: false,
             ahead_ns: 0,
             is_weak: false,
             last_write: None,

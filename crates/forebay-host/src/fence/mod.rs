@@ -85,6 +85,8 @@ pub struct Examined {
     detached: Detached,
     /// The sidecar that the disk itself left.
     own: Option<Sidecar>,
+    /// A sidecar is there that says of no log that it may be dirty.
+    is_said_clean: bool,
     /// The state folder.
     state: Option<PathBuf>,
 }
@@ -100,6 +102,8 @@ pub struct Fence {
     generation: Generation,
     /// The sidecar as it was written last.
     sidecar: Option<SidecarState>,
+    /// One is there that says of no log that it may be dirty.
+    is_said_clean: bool,
     ahead_ns: i64,
     is_weak: bool,
     last_write: Option<Arc<LastWrite>>,
@@ -131,7 +135,22 @@ fn check_claim(
             check_torn(sidecar, probe, place)?;
             Ok(found)
         }
-        Found::NoPlace | Found::Missing | Found::Unreadable(_) => Ok(found),
+        Found::NoPlace | Found::Missing | Found::Unreadable(_) => {
+            check_readable(&found, place)?;
+            Ok(found)
+        }
+    }
+}
+
+/// Refuses primary storage whose sidecar cannot be read, for a disk that knows nothing of it: that may be the sidecar of
+/// another disk, whose log may hold newer data.
+///
+/// # Errors
+/// It cannot be read.
+fn check_readable(found: &Found, place: &SidecarPlace) -> Result<()> {
+    match found {
+        Found::Unreadable(why) => Err(words::unreadable(place, why).into()),
+        Found::NoPlace | Found::Missing | Found::There(_) => Ok(()),
     }
 }
 
@@ -187,6 +206,9 @@ pub fn examine(
     {
         return Err(words::claimed(there, &place, state).into());
     }
+    if record.committed == Generation(0) {
+        check_readable(&found, &place)?;
+    }
     if let Found::There(there) = &found
         && there.disk != record.uuid
     {
@@ -226,6 +248,8 @@ pub fn examine(
         // Neither the journal nor the log makes it whole.
         check_torn(own, probe.as_ref(), &place)?;
     }
+    let is_said_clean =
+        matches!(&found, Found::There(there) if !there.state.may_be_dirty());
     let state = state.map(Path::to_owned);
     Ok(Examined {
         probe,
@@ -239,6 +263,7 @@ pub fn examine(
         refused,
         detached,
         own,
+        is_said_clean,
         state,
     })
 }
@@ -337,6 +362,7 @@ impl Examined {
             name: record.name,
             generation: record.pending,
             sidecar: None,
+            is_said_clean: self.is_said_clean,
             ahead_ns: 0,
             is_weak,
             last_write: None,
@@ -396,7 +422,8 @@ impl Fence {
         has_log: bool,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Option<Arc<LastWrite>>> {
-        if has_log && self.sidecar == Some(SidecarState::Open) {
+        // No sidecar is as good as one that cannot be written, but one that nobody can write may not say that all is well.
+        if has_log && self.is_said_clean {
             let written = self.write_sidecar(SidecarState::OpenWithLog);
             match written {
                 Err(error) if self.place.is_apart() => {
@@ -497,6 +524,7 @@ impl Fence {
         self.place.make_folder()?;
         self.ahead_ns = revoker.write(state)?;
         self.sidecar = Some(state);
+        self.is_said_clean = !state.may_be_dirty();
         Ok(())
     }
 }

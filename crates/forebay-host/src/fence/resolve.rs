@@ -9,6 +9,7 @@ use forebay_backends::size::{exact, parse, rounded};
 use forebay_backends::{Look, OpenOptions, Probe, Uri};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
+use forebay_core::flash_pool::fence::is_claimed;
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use serde::{Deserialize, Serialize};
 
@@ -279,6 +280,15 @@ impl Sides {
             self.look.size,
             self.undecided.end
         );
+        if let (true, Found::There(there)) = (self.is_anothers(), &self.found) {
+            anyhow::bail!(
+                "its primary storage belongs to the disk '{}' now ({}), as {} says: the log would be written over what that disk \
+                 wrote. Only --discard-log is possible",
+                there.name,
+                there.disk,
+                self.place.path().unwrap_or(Path::new("")).display()
+            );
+        }
         let noted = self.settle(SidecarState::Dirty)?;
         self.pool().use_log(self.number, &self.undecided, noted)?;
         last_write::forget(self.record.uuid);
@@ -321,7 +331,7 @@ impl Sides {
     /// # Errors
     /// It is torn, or a medium's.
     fn settle(&mut self, state: SidecarState) -> Result<Settled> {
-        if let Found::There(sidecar) = &self.found {
+        if let (false, Found::There(sidecar)) = (self.is_anothers(), &self.found) {
             // The sidecar will not name the journal any more.
             check_torn(sidecar, self.probe.as_ref(), &self.place)?;
         }
@@ -350,8 +360,20 @@ impl Sides {
         Ok(Settled { size, evidence, identity: identity(self.probe.as_ref()) })
     }
 
+    /// True when the sidecar is that of another disk, whose log may hold newer data.
+    fn is_anothers(&self) -> bool {
+        let pool = self.pool();
+        let (own, own_pool) = (Some(self.record.uuid), Some(pool.uuid()));
+        match &self.found {
+            Found::There(there) => is_claimed(there, own, own_pool, |disk| pool.knows(disk)),
+            Found::NoPlace | Found::Missing | Found::Unreadable(_) => false,
+        }
+    }
+
+    /// Writes the disk's sidecar, unless primary storage belongs to another disk.
     fn write_sidecar(&self, state: SidecarState) -> Result<()> {
         let is_written = self.probe.as_ref().is_some_and(|probe| !probe.is_read_only());
+        let is_written = is_written && !self.is_anothers();
         let Some(path) = self.place.path().filter(|_| is_written) else { return Ok(()) };
         let sidecar = Sidecar {
             disk: self.record.uuid,

@@ -139,8 +139,10 @@ pub(super) fn read(path: Option<&Path>) -> Found {
             Ok(sidecar) => Found::There(sidecar),
             Err(why) => Found::Unreadable(why.to_string()),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
-        Err(error) => Found::Unreadable(error.to_string()),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Found::Missing,
+            _ => Found::Unreadable(error.to_string()),
+        },
     }
 }
 

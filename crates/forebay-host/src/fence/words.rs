@@ -227,6 +227,15 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Pa
     ))
 }
 
+/// The sidecar of primary storage cannot be read.
+pub(super) fn unreadable(place: &SidecarPlace, why: &str) -> Refused {
+    let place = place.path().map_or(String::new(), |place| place.display().to_string());
+    Refused(format!(
+        "its primary storage has a sidecar that cannot be read ({why}), and may belong to another disk, whose write log may hold \
+         newer data. Make {place} readable for this user. Remove it only if no disk of any host has data for this storage"
+    ))
+}
+
 /// The image had the name `before`, beside which a disk has left its sidecar.
 pub(super) fn left_behind(before: &Path, sidecar: &Sidecar, state: Option<&Path>) -> Refused {
     let before = before.display();

@@ -157,6 +157,7 @@ impl ShardDisk {
     pub(super) fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) {
         let is_quiet = !self.turn.has_more
             && clients == 0
+            && !(self.is_detaching() && self.storage.backend.holds_changes())
             && !self.port.engine.destages_at_end()
             && !self.port.engine.settles_at_end()
             && (self.port.engine.is_idle() || self.ending.has_waited && self.needs_no_more());
@@ -240,7 +241,8 @@ impl ShardDisk {
                     log_end: self.port.engine.log_end(),
                     log,
                     is_detaching: self.is_detaching(),
-                    is_quiet: self.port.engine.is_idle(),
+                    is_quiet: self.port.engine.is_idle()
+                        && !self.storage.backend.holds_changes(),
                 })
             }
             Stage::Serving | Stage::Draining | Stage::Flushing => None,
