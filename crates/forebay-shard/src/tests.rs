@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ use super::*;
 struct Listening {
     inner: Box<dyn Backend>,
     socket: Option<OwnedFd>,
+    /// What a process before this one sent may still be carried out.
+    holds: Arc<AtomicBool>,
 }
 
 impl Backend for Listening {
@@ -58,10 +60,19 @@ impl Backend for Listening {
     fn next_deadline(&self) -> Nanos {
         self.inner.next_deadline()
     }
+
+    fn holds_changes(&self) -> bool {
+        self.holds.load(Ordering::Relaxed)
+    }
 }
 
 /// A disk without a write log, and the other end of the connection of its primary storage.
 fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
+    disk_that(name, mode, Arc::default())
+}
+
+/// As [`disk`], which holds changes of primary storage while `holds`.
+fn disk_that(name: &str, mode: Mode, holds: Arc<AtomicBool>) -> (NewDisk, UnixStream) {
     let (socket, peer) = UnixStream::pair().unwrap();
     let inner =
         forebay_backends::open(&"mem:1MiB".parse().unwrap(), OpenOptions::default()).unwrap();
@@ -79,7 +90,7 @@ fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
         name: name.into(),
         engine,
         memory,
-        backend: Box::new(Listening { inner, socket: Some(socket.into()) }),
+        backend: Box::new(Listening { inner, socket: Some(socket.into()), holds }),
         flash: None,
         log: None,
         journal: None,
@@ -136,6 +147,32 @@ async fn a_disk_that_was_detached_keeps_no_memory() {
         }
         assert_eq!(shard.drain().unwrap().await.unwrap().len(), 4);
     }
+}
+
+#[tokio::test]
+async fn an_end_knows_of_what_a_process_before_has_sent_and_a_detach_waits_for_it() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let holds = Arc::new(AtomicBool::new(true));
+    let (goes, _peer) = disk_that("goes", Mode::WriteThrough, holds.clone());
+    let goes = shard.sender().add(goes).await.unwrap();
+    let detached = tokio::spawn({
+        let goes = goes.clone();
+        async move { goes.detach().await.unwrap() }
+    });
+    while !goes.stats().await.unwrap().is_detaching {
+        tokio::task::yield_now().await;
+    }
+    assert!(goes.stats().await.is_ok() && !detached.is_finished());
+    holds.store(false, Ordering::Relaxed);
+    assert!(goes.stats().await.is_ok());
+    assert!(detached.await.unwrap().is_quiet);
+
+    let (stays, _other) = disk_that("stays", Mode::WriteThrough, Arc::new(AtomicBool::new(true)));
+    shard.sender().add(stays).await.unwrap();
+    let drained = shard.drain().unwrap().await.unwrap();
+    let is_quiet = |name| drained.iter().find(|disk| disk.name == name).unwrap().is_quiet;
+    assert!(is_quiet("goes") && !is_quiet("stays"));
 }
 
 #[tokio::test]
