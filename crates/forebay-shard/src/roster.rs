@@ -10,6 +10,8 @@
 //! Clients know a disk by its id. A disk that takes the place of another has its id, and a number of its own: what completes
 //! late for the one before finds nobody. What comes late for one that has gone to another shard is sent after it.
 //!
+//! A disk that was detached is let go of, with all its memory, as soon as nobody has to do with it any more. How it ended stays.
+//!
 //! **Invariant:** a disk changes only while it is awake, so its deadline is known while it sleeps. Whoever borrows a
 //! disk to change it wakes it.
 
@@ -19,6 +21,7 @@ use forebay_core::ids::Nanos;
 use forebay_frontends::client::{DiskId, Disks, Port};
 use forebay_io::mailbox::Sender;
 
+use crate::Drained;
 use crate::disk::ShardDisk;
 use crate::mailbox::Command;
 
@@ -37,6 +40,8 @@ pub(crate) struct Roster {
     is_awake: Vec<bool>,
     /// When each disk that sleeps wants a turn at the latest.
     deadlines: Vec<Nanos>,
+    /// How those ended that were let go of.
+    gone: Vec<Drained>,
     /// Those that are awake, each once, in the order in which they woke.
     awake: Vec<usize>,
 }
@@ -102,9 +107,10 @@ impl Roster {
         self.numbers.get(id.0 as usize).copied().filter(|number| *number != NOWHERE)
     }
 
-    /// All of them, to look at.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ShardDisk> {
-        self.disks.iter().flatten()
+    /// How all of them ended, and those that were here; `None`: one has not.
+    pub(crate) fn drained(&self) -> Option<Vec<Drained>> {
+        let gone = self.gone.iter().cloned().map(Some);
+        gone.chain(self.disks.iter().flatten().map(ShardDisk::drained)).collect()
     }
 
     /// A disk, to look at.
@@ -172,9 +178,16 @@ impl Roster {
     /// A turn is over. A disk that is about to end takes part in the next one as well: its clients leave without a
     /// word to it.
     pub(crate) fn sleep(&mut self) {
-        let Roster { disks, is_awake, deadlines, awake, .. } = self;
+        let Roster { disks, is_awake, deadlines, awake, numbers, gone, .. } = self;
         awake.retain(|&number| {
             let Some(disk) = &disks[number] else { return false };
+            if let Some(drained) = disk.gone() {
+                numbers[drained.id.0 as usize] = NOWHERE;
+                gone.push(drained);
+                (is_awake[number], deadlines[number]) = (false, Nanos::NEVER);
+                free(disks[number].take());
+                return false;
+            }
             deadlines[number] = deadline_of(disk);
             is_awake[number] = disk.is_about_to_end();
             is_awake[number]
@@ -201,4 +214,10 @@ impl Roster {
 /// At once when there is something to do: it may have come after the disk's turn.
 fn deadline_of(disk: &ShardDisk) -> Nanos {
     if disk.goes_on() { Nanos(0) } else { disk.next_deadline() }
+}
+
+/// Frees a disk where nobody waits for that: its tables may be hundreds of MiB.
+fn free(disk: Option<ShardDisk>) {
+    // Without a thread it is freed at once.
+    let _ = std::thread::Builder::new().name("free".to_owned()).spawn(move || drop(disk));
 }

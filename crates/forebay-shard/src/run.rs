@@ -413,8 +413,7 @@ impl Shard {
 
     /// Answers the drain when every disk is done.
     fn answer_drained(&mut self) -> bool {
-        let drained: Option<Vec<Drained>> = self.disks.iter().map(ShardDisk::drained).collect();
-        let Some(drained) = drained else { return false };
+        let Some(drained) = self.disks.drained() else { return false };
         if let Some(answer) = self.draining.take() {
             let _ = answer.send(drained);
         }

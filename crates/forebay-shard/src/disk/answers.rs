@@ -18,6 +18,13 @@ pub(super) struct Waiting {
     flushed: Vec<(u64, oneshot::Sender<bool>)>,
 }
 
+impl Waiting {
+    /// True when somebody waits.
+    pub(super) fn is_any(&self) -> bool {
+        !(self.detached.is_empty() && self.dropped.is_empty() && self.flushed.is_empty())
+    }
+}
+
 impl ShardDisk {
     /// Flushes primary storage; at once where what is acknowledged is the log's. The answer: whether that ended well.
     pub(crate) fn flush(&mut self, now: Nanos, answer: oneshot::Sender<bool>) {

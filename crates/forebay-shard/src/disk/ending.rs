@@ -219,6 +219,16 @@ impl ShardDisk {
         engine.mode().logs() && is_durable && statistics.requests_in_flight == 0 && leaves_flash
     }
 
+    /// How it was detached, once that is over and nobody has to do with it any more.
+    pub(crate) fn gone(&self) -> Option<Drained> {
+        let is_gone = self.is_done()
+            && self.is_detaching()
+            && !self.ending.beneath
+            && self.port.engine.is_idle()
+            && !self.waiting.is_any();
+        if is_gone { self.drained() } else { None }
+    }
+
     /// How it ended, once it has.
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending.stage {
