@@ -196,6 +196,34 @@ def a_saved_file_says_what_was_changed_and_keeps_its_comments(bed):
 
 
 @test(forebay_only=True)
+def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_start(bed):
+    images(bed, "a", "b")
+    a, b, b_elsewhere = disk(bed, "a"), disk(bed, "b"), disk(bed, "b", socket="taken")
+    served = Served(bed, a, b)
+    taken = bed.path("taken.sock")
+    os.mkdir(taken)
+    load = Load(client(bed, "b"))
+    changed = told(bed, served, "set", "b", "--nbd", "unix:" + taken, code=1)
+    assert changed[None][0] == "listeners" and "disk 'b'" in changed[None][1] and taken in changed[None][1], changed
+    assert kept(bed) is None and settings(bed, served, "b")["nbd"]["origin"] == "file"
+    assert "not everywhere" not in served.events()
+    client(bed, "b").pread(4096, 0)
+    # What a file says stays said, and is tried again.
+    served.write(a, b_elsewhere)
+    changed = served.reload(code=1)
+    assert changed[None][0] == "listeners" and taken in changed[None][1], changed
+    assert not os.path.exists(bed.path("b.sock")) and "not everywhere" in served.events()
+    load.stop()
+    restart(served)
+    assert served.disks() == ["a", "b"]
+    client(bed, "a").pread(4096, 0)
+    os.rmdir(taken)
+    eventually(lambda: "served everywhere now" in served.events(), "the address is tried again", 20)
+    client(bed, "b", "taken").pread(4096, 0)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_disk_of_run_changes_as_long_as_it_runs(bed):
     one = bed.disk("mem:16MiB")
     control = ["--control", bed.path("disk.control")]

@@ -305,6 +305,18 @@ impl ControlState {
         Some(self.attach(&disk).await)
     }
 
+    /// The disks that clients do not find everywhere.
+    pub(super) fn unattached(&self) -> BTreeSet<String> {
+        lock(&self.lists.unattached).clone()
+    }
+
+    /// True when clients find the disk at one place at least.
+    pub(super) fn is_found(&self, name: &str) -> bool {
+        let mut listeners = self.listeners().into_iter();
+        listeners.any(|it| it.disks.iter().any(|disk| disk == name))
+            || self.frontends.device(name).is_some()
+    }
+
     /// Clients find each disk where the configuration says by now; the disks that they do not find everywhere.
     pub(super) async fn attach_all(&self) -> Vec<(String, anyhow::Error)> {
         // One is attached after the other: two would both bind an address that is new.
@@ -316,8 +328,12 @@ impl ControlState {
                 missing.push((disk.name.to_string(), error));
             }
         }
-        self.frontends.close_unused(&self.opener.spec());
         missing
+    }
+
+    /// Nobody listens any more where the configuration names no place.
+    pub(super) fn close_unused_places(&self) {
+        self.frontends.close_unused(&self.opener.spec());
     }
 
     /// The daemon, without its disks and listeners.
@@ -385,7 +401,7 @@ impl ControlState {
     pub(super) fn forget(&self, name: &str) {
         self.opener.change_spec(difference::without(&self.opener.spec(), name));
         lock(&self.lists.refused).retain(|known| known.name != name);
-        self.frontends.close_unused(&self.opener.spec());
+        self.close_unused_places();
     }
 
     /// The disks that are configured and not served.

@@ -185,13 +185,15 @@ impl Daemon {
         let (control_end, control_ends) = oneshot::channel();
         let answering = serve_control(control_listener, control.clone(), control_ends)?;
         let (of_advice, of_history) = (control.clone(), control.clone());
-        let (of_sharing, of_shards) = (control.clone(), control.clone());
+        let (of_sharing, of_shards, of_places) =
+            (control.clone(), control.clone(), control.clone());
         let following = tokio::spawn(async move {
             tokio::join!(
                 advice::follow(of_advice),
                 history::follow(of_history),
                 sharing::follow(of_sharing),
-                shards::follow(of_shards)
+                shards::follow(of_shards),
+                refused::follow(of_places)
             );
         });
         control.frontends.open();
@@ -441,8 +443,24 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     if let Some(reason) = first_refusal.filter(|_| ready.is_empty()) {
         bail!(reason);
     }
+    let mut missing = Vec::new();
+    let mut is_found = false;
     for disk in ready {
-        control.serve(disk).await?;
+        let name = disk.name.clone();
+        match control.serve(disk).await {
+            Ok(()) => is_found = true,
+            Err(error) => {
+                is_found |= control.is_found(&name.0);
+                missing.push((name, error));
+            }
+        }
+    }
+    if !is_found && !missing.is_empty() {
+        // A start that nobody can use is none.
+        return Err(missing.swap_remove(0).1);
+    }
+    for (name, error) in missing {
+        refused::not_everywhere(control, &name.0, &error);
     }
     Ok(())
 }

@@ -4,10 +4,11 @@
 //! ```text
 //!   refused ──resolve: pool and sidecar say what was decided──► open ──► its shard ──► its frontends
 //!              └─ open: what was wrong is put right ─────────────┘└─ refused again, with the reason of now
-//!   served, but not everywhere ──open──────────────────────────────────────────► its frontends
+//!   served, but not everywhere ──open, or every 10 s──────────────────────────► its frontends
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use axum::Json;
@@ -24,6 +25,11 @@ use super::control::{ControlState, refuse};
 use super::opener::{self, Opener, Ready};
 use super::systemd;
 use crate::config::DiskSpec;
+
+/// Places where clients do not find a disk are tried so often.
+const TRY_EVERY: Duration = Duration::from_secs(10);
+/// What is told when they do.
+const EVERYWHERE: &str = "the disk is served everywhere now";
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,7 +133,7 @@ pub(super) async fn serve(
         && let Some(attached) = state.attach_again(name).await
     {
         match attached {
-            Ok(()) => state.report(Some(name), Severity::Info, "the disk is served everywhere now"),
+            Ok(()) => state.report(Some(name), Severity::Info, EVERYWHERE),
             Err(error) => resolved.warnings.push(not_everywhere(state, name, &error)),
         }
         return Ok(resolved);
@@ -164,10 +170,24 @@ pub(super) async fn serve(
     Ok(resolved)
 }
 
+/// Tries again where clients do not find a disk: an address may come later than the daemon.
+pub(super) async fn follow(state: Arc<ControlState>) {
+    loop {
+        tokio::time::sleep(TRY_EVERY).await;
+        for name in state.unattached() {
+            let _one = state.turns.opening.lock().await;
+            if let Some(Ok(())) = state.attach_again(&name).await {
+                state.report(Some(&name), Severity::Info, EVERYWHERE);
+            }
+        }
+    }
+}
+
 /// Tells that clients do not find a disk everywhere; in these words.
 pub(super) fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::Error) -> String {
     let text = format!(
-        "the disk is served, but not everywhere: {error:#}; when that is put right, 'forebay disk open {name}{}' goes on",
+        "the disk is served, but not everywhere: {error:#}; that is tried again every {} s, and by 'forebay disk open {name}{}'",
+        TRY_EVERY.as_secs(),
         forebay_host::folders::option_for(std::path::Path::new(&state.info().control))
     );
     state.report(Some(name), Severity::Error, &text);

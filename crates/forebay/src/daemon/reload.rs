@@ -90,7 +90,10 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         };
         state.report(None, Severity::Info, &told);
         keep_listed(state, &new).await;
-        take_over(state, &new, &found, &mut changes).await;
+        for (disk, error) in take_over(state, &new, &found, &mut changes).await {
+            refused::not_everywhere(state, &disk, &error);
+        }
+        state.close_unused_places();
     }
     Ok(Reloaded { file: Some(shown), dry_run, changes })
 }
@@ -167,13 +170,14 @@ pub(super) fn shown_as(difference: &Difference) -> Change {
     }
 }
 
-/// Brings the differences about; what cannot be is noted with its change.
+/// Brings the differences about; what cannot be is noted with its change. The disks that clients do not find everywhere now, and
+/// did before: they are still found there.
 pub(super) async fn take_over(
     state: &Arc<ControlState>,
     new: &DaemonSpec,
     found: &[Difference],
     changes: &mut [Change],
-) {
+) -> Vec<(String, anyhow::Error)> {
     let mut spec = difference::in_force(&state.opener.spec(), new);
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
@@ -228,8 +232,17 @@ pub(super) async fn take_over(
             change.error = Some(format!("{error:#}"));
         }
     }
-    for (disk, error) in state.attach_all().await {
+    let known = state.unattached();
+    let (before, missing): (Vec<_>, Vec<_>) =
+        state.attach_all().await.into_iter().partition(|(disk, _)| known.contains(disk));
+    for (disk, error) in before {
         refused::not_everywhere(state, &disk, &error);
+    }
+    if !missing.is_empty()
+        && let Some(at) = found.iter().position(|it| matches!(it, Difference::Listeners))
+    {
+        let said = missing.iter().map(|(disk, error)| format!("disk '{disk}': {error:#}"));
+        changes[at].error = Some(said.collect::<Vec<_>>().join("; "));
     }
     http::open(state).await;
     // Those that are new were tried a moment ago.
@@ -238,6 +251,7 @@ pub(super) async fn take_over(
     for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
         let _ = refused::serve(state, &disk.name, None).await;
     }
+    missing
 }
 
 /// Has a disk at work take over settings that are otherwise.

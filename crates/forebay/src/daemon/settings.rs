@@ -22,7 +22,7 @@ use toml::{Table, Value};
 
 use super::api::{Change, ConfigInfo, Origin, Reloaded, SettingInfo};
 use super::control::{ControlState, refuse};
-use super::{change, placement, reload};
+use super::{change, placement, refused, reload};
 use crate::config::difference::{Difference, differences};
 use crate::config::sources::Sources;
 use crate::config::values::{Name, Size};
@@ -313,30 +313,46 @@ async fn change_config(
     let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
     if !dry_run {
         keep(&after).await?;
-        reload::take_over(state, &new, &found, &mut changes).await;
+        let mut missing = reload::take_over(state, &new, &found, &mut changes).await;
         if changes.iter().any(|change| change.error.is_some()) {
-            take_back(state, name, before, &found).await;
+            missing = take_back(state, name, (before, &old), &found).await;
         }
+        for (disk, error) in missing {
+            refused::not_everywhere(state, &disk, &error);
+        }
+        state.close_unused_places();
     }
     let file = after.file.as_ref().map(|file| file.display().to_string());
     Ok(Reloaded { file, dry_run, changes })
 }
 
-/// What could not be made is not asked for any more.
-async fn take_back(state: &Arc<ControlState>, name: &Name, before: Sources, found: &[Difference]) {
+/// What could not be made is not asked for any more. The disks that clients do not find everywhere.
+async fn take_back(
+    state: &Arc<ControlState>,
+    name: &Name,
+    (before, old): (Sources, &DaemonSpec),
+    found: &[Difference],
+) -> Vec<(String, anyhow::Error)> {
     let is_served = state.find(&name.0).is_ok();
     if !is_served && found.iter().any(|it| matches!(it, Difference::Added(_))) {
         state.forget(&name.0);
     }
     // One that was added, and is served but not everywhere, stays.
     if is_served && found.iter().any(|it| matches!(it, Difference::Added(_))) {
-        return;
+        return Vec::new();
     }
     if let Err(error) = keep(&before).await {
         state.report(Some(&name.0), Severity::Error, &format!("{error:#}"));
     }
-    let spec = state.opener.spec();
-    state.opener.change_spec(DaemonSpec { sources: Some(before), ..(*spec).clone() });
+    let mut spec = DaemonSpec { sources: Some(before), ..(*state.opener.spec()).clone() };
+    if !found.iter().any(|it| matches!(it, Difference::Listeners)) {
+        state.opener.change_spec(spec);
+        return Vec::new();
+    }
+    // Nobody has closed the places of before.
+    spec.listeners.clone_from(&old.listeners);
+    state.opener.change_spec(spec);
+    state.attach_all().await
 }
 
 /// Keeps what was changed, as files of this host.

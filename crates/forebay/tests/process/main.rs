@@ -89,7 +89,9 @@ fn a_disk_that_cannot_be_had_at_one_address_is_served_at_the_others_and_there_la
         assert_eq!(client.read(0, 512), [0; 512]);
     }
     std::fs::remove_dir(&own).unwrap();
-    assert_eq!(open(), (Some(0), String::new()));
+    // The daemon may have been faster.
+    let (code, error) = open();
+    assert!(code == Some(0) || error.contains("there is nothing to open"), "{error}");
     assert_eq!(Client::attach(&own, "b").read(0, 512), [0; 512]);
     let (code, error) = open();
     assert_eq!(code, Some(1));

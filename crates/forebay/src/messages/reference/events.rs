@@ -281,7 +281,7 @@ const SENTENCES: [Sentences; 6] = [
             (
                 Error,
                 "the disk is served, but not everywhere: …",
-                "Put it right, then `forebay disk open DISK`.",
+                "Put it right: Forebay tries again, and `forebay disk open DISK` at once.",
             ),
             (Info, "the disk is served everywhere now", "Nothing."),
             (Warning, "an administrator has decided: …", "Nothing."),
