@@ -126,6 +126,18 @@ def a_support_bundle_has_neither_data_nor_secrets(bed):
     assert json.loads(texts[daemon + "disks/db.json"])["counters"]["reads"] > 0
     assert json.loads(texts["configuration.json"])["iscsi"][0]["chap-secret-file"] == secret
     assert os.stat(output).st_mode & 0o077 == 0, "it is the user's alone"
+    # Nor does it when the file cannot be read any more, which a reload tells.
+    write(bed.path("forebay.toml"), config + 'chap-secret = "%s"  # %s\n' % (SECRET, OTHER))
+    assert bed.run([bed.program, "reload", "--control", control], code=None).returncode == 1
+    output = bed.path("another.tar.gz")
+    bed.run([bed.program, "support-bundle", "--config", bed.path("forebay.toml"), "--control", control,
+             "--output", output])
+    with tarfile.open(output) as archive:
+        texts = {member.name: archive.extractfile(member).read() for member in archive}
+    assert any(b"chap-secret" in text for name, text in texts.items() if "events" in name), sorted(texts)
+    for name, text in texts.items():
+        for hidden in [OTHER.encode(), b'"' + SECRET.encode()]:
+            assert hidden not in text, "%s has %s" % (name, hidden)
 
 
 @test(forebay_only=True)

@@ -65,7 +65,7 @@ impl Changes {
                 }
                 text => text?,
             };
-            let changes: Changes = toml::from_str(&text)?;
+            let changes: Changes = super::file::from_toml(&text)?;
             let is_named = |table: &Table| name_in(table).is_some();
             ensure!(changes.disk.iter().all(is_named), "a [[disk]] table has no name");
             Ok(changes)

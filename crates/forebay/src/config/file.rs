@@ -113,7 +113,7 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
 /// As [`load`].
 pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
     read(path, |text, name| {
-        let spec = DaemonSpec { http: None, ..describe(toml::from_str(text)?, name)? };
+        let spec = DaemonSpec { http: None, ..describe(from_toml(text)?, name)? };
         super::check::unattached(&spec)?;
         Ok(spec)
     })
@@ -130,6 +130,25 @@ fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result
         ValueError(format!("in the configuration file {}: {error:#}", path.display()))
     })?;
     Ok(spec)
+}
+
+/// What a text in TOML says.
+///
+/// # Errors
+/// What is wrong, and where. Not the line itself, which may have a secret: it would come into the events.
+pub(super) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, ValueError> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let at = before.map(|before| {
+            let number = before.matches('\n').count() + 1;
+            let line = before.rsplit('\n').next().unwrap_or("");
+            // Before a value there is its key.
+            let key = line.split_once('=').map(|(key, _)| format!(" ({})", key.trim()));
+            let column = line.chars().count() + 1;
+            format!("line {number}, column {column}{}: ", key.unwrap_or_default())
+        });
+        ValueError(format!("{}{}", at.unwrap_or_default(), error.message()))
+    })
 }
 
 /// What a file of a reasonable size says. To open a pipe would wait, and a device may have no end.
@@ -152,7 +171,7 @@ pub fn text_of(path: &Path) -> Result<String, String> {
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
-    let spec = describe(toml::from_str(text)?, name)?;
+    let spec = describe(from_toml(text)?, name)?;
     super::check::daemon(&spec)?;
     Ok(spec)
 }

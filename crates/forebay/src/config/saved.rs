@@ -14,7 +14,7 @@ use super::values::Name;
 /// It is no TOML, or its disks are no tables.
 pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
     let mut document: DocumentMut = text.parse()?;
-    let said: Table = toml::from_str(text)?;
+    let said: Table = super::file::from_toml(text)?;
     let merged = changes.merged(&said);
     let disks: Vec<&Table> = merged
         .get("disk")

@@ -33,7 +33,7 @@ impl Sources {
     /// # Errors
     /// The file, or that of the changes, means nothing.
     pub(super) fn of_file(path: &Path, text: &str, name: Name) -> Result<Sources> {
-        let file: File = toml::from_str(text)?;
+        let file: File = super::file::from_toml(text)?;
         let kept = file.state_dir.clone().or_else(folders::state_folder);
         let of = file.name.as_ref().unwrap_or(&name);
         let kept = kept.map(|state| state.join(format!("{of}.changes.toml")));
@@ -41,7 +41,7 @@ impl Sources {
         // The daemon may be somewhere else when it is read again.
         let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let mut sources =
-            Sources { file: Some(file), said: toml::from_str(text)?, name, changes, kept };
+            Sources { file: Some(file), said: super::file::from_toml(text)?, name, changes, kept };
         sources.changes.settle(&sources.said);
         Ok(sources)
     }
