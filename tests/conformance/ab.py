@@ -1,4 +1,5 @@
 """Replays without cache, with a cold one and with a warm one, on the modelled SAN."""
+import glob
 import json
 
 
@@ -14,6 +15,7 @@ class Ab:
         backend = "model:san?inner=file:" + image
         self.text = bed.run([bed.program, "trace", "ab", trace, "--backend", backend, "--config", config, "--overwrite",
                              "--json", out, "--html", self.page, *more])
+        assert not glob.glob(bed.path("state/*.events*")), "what it tells is no daemon's"
         with open(out) as f:
             self.without, self.cold, self.warm = json.load(f)["runs"]
 

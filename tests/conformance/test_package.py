@@ -58,7 +58,8 @@ def the_unit_keeps_what_forebay_rests_on(bed):
         assert needed in lines, needed
     assert not [line for line in lines if line.startswith("RemoveIPC=")], "staging files outlive the service"
     before = " ".join(line for line in lines if line.startswith("Before="))
-    assert "libvirt-guests.service" in before and "pve-guests.service" in before, "guests start later, and end before"
+    for starts in ["libvirt-guests.service", "pve-guests.service", "pve-ha-lrm.service"]:
+        assert starts in before, "guests of %s start later, and end before" % starts
 
 
 @test(forebay_only=True)

@@ -187,7 +187,7 @@ fn destaging(disk: &DiskStats) -> String {
 async fn drop_cache(args: NamedArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let path = format!("/v1/disks/{}/drop-cache", found.disk);
-    let dropped: Dropped = client::tell(&found.control, &path).await?;
+    let dropped: Dropped = client::tell_patiently(&found.control, &path).await?;
     if args.common.json {
         return print(&(serde_json::to_string(&dropped)? + "\n"));
     }
@@ -202,7 +202,7 @@ async fn drop_cache(args: NamedArgs) -> Result<()> {
 async fn resize(args: NamedArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let path = format!("/v1/disks/{}/resize", found.disk);
-    let resized: Resized = client::tell(&found.control, &path).await?;
+    let resized: Resized = client::tell_patiently(&found.control, &path).await?;
     let Resized { before, after } = resized;
     if args.common.json {
         print(&(serde_json::to_string(&resized)? + "\n"))?;

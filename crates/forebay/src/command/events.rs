@@ -61,9 +61,7 @@ async fn show_new(args: &EventsArgs, socket: &Path, shown: &mut Shown) -> Result
         path += &format!("&disk={disk}");
     }
     let mut lines = client::ask::<Vec<EventLine>>(socket, &path).await?;
-    if let Some(last) = lines.last() {
-        shown.insert(socket.to_owned(), (last.number, last.time_ms));
-    }
+    shown.insert(socket.to_owned(), shown_now((after, since_ms), &lines));
     if let Some(since) = &args.since {
         let since = since.ms(now_ms());
         lines.retain(|line| line.last() >= since);
@@ -72,6 +70,12 @@ async fn show_new(args: &EventsArgs, socket: &Path, shown: &mut Shown) -> Result
         print_line(line, args.json)?;
     }
     Ok(lines.len())
+}
+
+/// The number of the last event that was shown, and the latest time of any: one clock may go back.
+fn shown_now((after, since_ms): (u64, u64), lines: &[EventLine]) -> (u64, u64) {
+    let latest = lines.iter().map(|line| line.time_ms).max().unwrap_or_default();
+    (lines.last().map_or(after, |last| last.number), latest.max(since_ms))
 }
 
 /// The control sockets of the daemons to be asked: also of one that refuses the disk, or has none.
@@ -119,4 +123,30 @@ fn in_words(line: &EventLine) -> String {
         None => String::new(),
     };
     format!("{}  {severity:<7}  {disk}  {}{again}", utc(line.time_ms), line.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_host::events::Severity;
+
+    use super::*;
+
+    #[test]
+    fn events_are_shown_once_also_when_a_clock_goes_back() {
+        let line = |number, time_ms| EventLine {
+            number,
+            time_ms,
+            disk: None,
+            severity: Severity::Info,
+            code: None,
+            text: String::new(),
+            count: 1,
+            last_ms: None,
+        };
+        let shown = shown_now((0, 0), &[line(5, 1002), line(6, 1001)]);
+        assert_eq!(shown, (6, 1002));
+        assert_eq!(shown_now(shown, &[]), shown);
+        // They were counted anew.
+        assert_eq!(shown_now(shown, &[line(1, 2000)]), (1, 2000));
+    }
 }

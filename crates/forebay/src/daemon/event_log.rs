@@ -30,11 +30,15 @@ pub(super) async fn start(spec: &DaemonSpec) -> Result<(Arc<EventLog>, EventSend
     Ok((log, events))
 }
 
-/// The file, if there is a state folder.
+/// The file, if there is a state folder. A disk that is served to be measured has no configuration that could change, and the
+/// events of another daemon are not its own.
 ///
 /// # Errors
 /// Why it cannot be had, in words. A folder that hangs is not waited for.
 async fn file(spec: &DaemonSpec) -> Result<Option<EventFile>, String> {
+    if spec.sources.is_none() {
+        return Ok(None);
+    }
     let Some(state) = spec.state_dir.clone().or_else(folders::state_folder) else {
         return Ok(None);
     };

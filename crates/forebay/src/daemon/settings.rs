@@ -157,6 +157,7 @@ async fn end(state: &Arc<ControlState>, name: &Name) -> Result<()> {
         change::end(state, &name.0, disk).await?;
     }
     let _one = state.turns.reloading.lock().await;
+    ensure!(state.find(&name.0).is_err(), "disk '{name}' was detached, and is served again since");
     state.forget(&name.0);
     let spec = state.opener.spec();
     let mut sources = spec.sources.clone().context("it has no configuration that could change")?;

@@ -37,7 +37,7 @@ impl UnixSocket {
             return Ok((UnixSocket { path: path.to_owned(), inode: None }, listener));
         }
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).with_context(|| {
+            make_folder(folder, access).with_context(|| {
                 format!(
                     "cannot create the folder {}; create it or choose another path",
                     folder.display()
@@ -101,6 +101,14 @@ fn number_of_group(group: &str) -> Result<u32> {
         (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
     });
     number.with_context(|| format!("there is no group '{group}' in /etc/group; give its number"))
+}
+
+/// Makes a folder that is not there; with the umask of a service nobody else would get through to a socket that lets others in.
+fn make_folder(folder: &Path, access: &Access) -> io::Result<()> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|it| !it.exists()).collect();
+    fs::create_dir_all(folder)?;
+    let others = if *access == Access::default() { &[] } else { &*missing };
+    others.iter().try_for_each(|made| fs::set_permissions(made, fs::Permissions::from_mode(0o755)))
 }
 
 /// Removes the socket at `path` if nobody listens on it.

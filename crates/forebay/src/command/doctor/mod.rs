@@ -126,5 +126,31 @@ fn configured(spec: &DaemonSpec) -> Vec<Check> {
         }
     };
     checks.extend(storage::checks(spec));
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    checks.extend(rights(rustix::process::geteuid().is_root(), &users));
     checks
+}
+
+/// Root may use what the user of the service may not.
+fn rights(is_root: bool, users: &str) -> Option<Check> {
+    let has_user = users.lines().any(|line| line.starts_with("forebay:"));
+    (is_root && has_user).then(|| {
+        Check::warning(
+            "rights",
+            "all of this was checked with the rights of root".to_owned(),
+            "The service has those of the user forebay. Check with these: runuser -u forebay -- forebay doctor --config FILE",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_told_that_the_service_has_other_rights() {
+        let users = "root:x:0:0::/root:/bin/sh\nforebay:x:990:990::/var/lib/forebay:/usr/sbin/nologin\n";
+        assert!(rights(true, users).is_some_and(|check| check.advice.contains("runuser -u forebay")));
+        assert!(rights(false, users).is_none() && rights(true, "notforebay:x:1\n").is_none());
+    }
 }

@@ -109,18 +109,24 @@ async fn positions(found: &Found) -> Result<Records> {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// The terminal is gone.
+    hang_up: Signal,
 }
 
 impl Signals {
     fn new() -> Result<Signals> {
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate })
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
     }
 
     async fn come(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
         }
     }
 }
