@@ -65,6 +65,9 @@ pub enum Broken {
     /// More available than the ring has room for.
     #[error("an index of available requests that the ring cannot have")]
     Available,
+    /// Nobody hears of requests any more.
+    #[error("what the guest kicks cannot be watched any more")]
+    Kick,
 }
 
 /// A piece of guest memory that was checked.

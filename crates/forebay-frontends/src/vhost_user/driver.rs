@@ -92,6 +92,15 @@ pub struct Queue {
     broken: Option<Broken>,
 }
 
+/// However it goes, whoever stops the device hears where the ring is: another start goes on there.
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.phase != Phase::Closed {
+            self.control.tell_of_end(self.ring.position());
+        }
+    }
+}
+
 /// How its shard knows it.
 #[derive(Debug)]
 struct Known {

@@ -5,7 +5,7 @@ use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 
-use super::super::chain;
+use super::super::chain::{self, Broken};
 use super::{Phase, Queue, Waiting, count, tag};
 use crate::client::{Answer, Client, Context, DiskId, Tokens};
 
@@ -20,10 +20,17 @@ impl Client for Queue {
             while let Some((order, done)) = self.control.next() {
                 self.obey(order, done);
             }
+            if completion.result.is_err() {
+                // Nobody hears of orders any more.
+                self.drain();
+            }
             return;
         }
+        if completion.result.is_err() {
+            return self.break_off(Broken::Kick);
+        }
         count(&self.tells.counters.kicks);
-        if completion.result.is_ok() && self.waiting.is_none() {
+        if self.waiting.is_none() {
             self.take_requests(cx);
         }
     }

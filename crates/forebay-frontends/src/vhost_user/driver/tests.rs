@@ -4,6 +4,7 @@ use super::*;
 use crate::client::Client;
 use crate::client::{Permission, Port};
 use forebay_core::ids::Nanos;
+use forebay_io::reactor::{Completion, Token};
 use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -437,4 +438,34 @@ fn what_was_read_is_read_again_from_other_memory() {
     assert_eq!(shard.answers(&mut other, 2), [(0, 513, 0xff), (3, 1025, 0)]);
     assert_eq!(other.data(3, 1024), shard.backend[24 * 512..][..1024]);
     assert_eq!(guest.data(0, 512), shard.backend[8 * 512..][..512]);
+}
+
+#[test]
+fn a_queue_that_nobody_can_kick_any_more_is_broken_and_can_be_stopped() {
+    let mut guest = Guest::new(0, None);
+    let mut shard = Shard::new();
+    let setup = guest.setup();
+    let counters = setup.counters.clone();
+    let orders = shard.attach_with(setup).unwrap();
+    guest.ask(0, IN, 0, 512, None);
+    guest.kick();
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
+    let error = std::io::ErrorKind::BrokenPipe.into();
+    let lost = Completion { token: Token(0), result: Err(error), buffer: None };
+    shard.each(0, |client, cx| client.on_completion(cx, lost));
+    assert_eq!(counters.broken.load(Ordering::Relaxed), 1);
+    let end = std::thread::spawn(move || orders.give(Order::Stop));
+    shard.run("it can be stopped", |_| end.is_finished());
+    assert_eq!(end.join().unwrap(), Some(1));
+}
+
+#[test]
+fn where_the_ring_of_a_queue_is_that_its_shard_dropped_is_known() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, orders) = one(&mut guest);
+    guest.ask(0, IN, 0, 512, None);
+    guest.kick();
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
+    drop(shard.clients[0].take());
+    assert_eq!(orders.give(Order::Stop), Some(1));
 }

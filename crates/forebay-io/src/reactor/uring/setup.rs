@@ -30,7 +30,7 @@ enum Flags {
     Deferred,
     /// 5.19: completions do not interrupt the shard.
     Cooperative,
-    /// 5.11, the oldest that will do.
+    /// 5.13, the oldest that will do.
     Plain,
 }
 
@@ -71,6 +71,8 @@ fn check(ring: &IoUring) -> io::Result<()> {
         && params.is_feature_submit_stable()
         && params.is_feature_ext_arg()
         && params.is_feature_fast_poll()
+        // It came with polls that go on after their first event, which nothing else tells of.
+        && params.is_feature_resource_tagging()
         && codes.iter().all(|code| probe.is_supported(*code));
     if is_enough { Ok(()) } else { Err(explain(&io::Error::from_raw_os_error(libc::EINVAL))) }
 }
@@ -81,7 +83,7 @@ fn explain(error: &io::Error) -> io::Error {
             "io_uring is forbidden (kernel.io_uring_disabled, or a seccomp filter of the container)"
         }
         Some(libc::ENOSYS) => "this kernel has no io_uring, or a seccomp filter hides it",
-        Some(libc::EINVAL) => "io_uring of this kernel is too old (Linux 5.11 or newer is needed)",
+        Some(libc::EINVAL) => "io_uring of this kernel is too old (Linux 5.13 or newer is needed)",
         Some(libc::ENOMEM) => "io_uring got no memory (is the limit of locked memory too low?)",
         Some(libc::EMFILE | libc::ENFILE) => "no file descriptor is left for io_uring",
         Some(_) | None => "io_uring does not work",
