@@ -74,7 +74,10 @@ impl JournalPlace {
                 bail!("the path of {text} has to begin with '/'")
             }
             Ok(uri) => uri,
-            Err(_) if !text.contains(':') => return JournalPlace::file(Path::new(text)),
+            // What a sidecar names may have any character.
+            Err(_) if text.starts_with('/') || !text.contains(':') => {
+                return JournalPlace::file(Path::new(text));
+            }
             Err(error) => return Err(error.into()),
         };
         match uri {

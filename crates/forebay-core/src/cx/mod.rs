@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub counters: Counters,
     /// Why reads miss.
     pub misses: Misses,
+    /// Primary storage may still carry out what a former process sent: what is read there now may be something else in a moment.
+    pub is_unsettled: bool,
     /// Requests that may go on; run at the end of each public call.
     pub ready: VecDeque<Key>,
 }
@@ -84,6 +86,7 @@ impl Shared {
             lent: 0,
             counters: Counters::default(),
             misses: Misses::new(),
+            is_unsettled: false,
             ready: VecDeque::with_capacity(config.requests_max as usize),
             config,
         }

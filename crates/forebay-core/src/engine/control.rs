@@ -227,6 +227,16 @@ impl Engine {
         self.parts.primary.remember_unreported_loss();
     }
 
+    /// Whether primary storage may still carry out what a former process sent. What is read there meanwhile is not cached.
+    pub fn set_unsettled(&mut self, is_unsettled: bool) {
+        self.shared.is_unsettled = is_unsettled;
+    }
+
+    /// As it was said last.
+    pub fn is_unsettled(&self) -> bool {
+        self.shared.is_unsettled
+    }
+
     /// Begins to drop everything that is cached; [`Engine::dropped`] tells when that is done.
     pub fn drop_cache(&mut self, now: Nanos, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);

@@ -248,8 +248,7 @@ pub fn examine(
         // Neither the journal nor the log makes it whole.
         check_torn(own, probe.as_ref(), &place)?;
     }
-    let is_said_clean =
-        matches!(&found, Found::There(there) if !there.state.may_be_dirty());
+    let is_said_clean = matches!(&found, Found::There(there) if !there.state.may_be_dirty());
     let state = state.map(Path::to_owned);
     Ok(Examined {
         probe,

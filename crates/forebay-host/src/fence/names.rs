@@ -29,7 +29,6 @@ use forebay_core::flash_pool::sidecar::Sidecar;
 use forebay_core::ids::Uuid;
 
 use super::sidecar;
-use crate::pool::Pool;
 
 /// `probe` under the name that its image is known by, as far as this host's `state` folder tells.
 pub fn known(probe: Probe, state: Option<&Path>) -> Probe {
@@ -83,9 +82,9 @@ pub fn remember(probe: &Probe, state: Option<&Path>) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's: nobody is told where it is then.
-pub fn remember_pool(pool: &Pool, state: Option<&Path>) -> io::Result<()> {
+pub fn remember_pool(pool: Uuid, path: &Path, state: Option<&Path>) -> io::Result<()> {
     let Some(state) = state else { return Ok(()) };
-    put(state, &pool_link(pool.uuid(), state), &std::path::absolute(pool.path())?)
+    put(state, &pool_link(pool, state), &std::path::absolute(path)?)
 }
 
 /// Where the pool is, or was last, as far as this host's `state` folder tells.
@@ -139,6 +138,7 @@ mod tests {
     use forebay_backends::{OpenOptions, Uri};
 
     use super::*;
+    use crate::pool::Pool;
 
     struct Bed(tempfile::TempDir);
 
@@ -247,7 +247,7 @@ mod tests {
         let shares = [crate::pool::Share { cache: 1 << 20, ring: 0, log: 0 }];
         let remember = |name: &str| {
             let pool = Pool::open(&bed.at(name), &shares).unwrap();
-            remember_pool(&pool, Some(&state)).unwrap();
+            remember_pool(pool.uuid(), pool.path(), Some(&state)).unwrap();
             assert_eq!(pool_path(pool.uuid(), Some(&state)), Some(bed.at(name)));
             pool.uuid()
         };

@@ -196,3 +196,21 @@ fn a_journal_is_what_outlives_the_process_and_is_found_from_everywhere() {
     assert!(place.path().unwrap().is_absolute());
     assert!(place.name(1).uri.unwrap().starts_with('/'));
 }
+
+#[test]
+fn a_journal_at_a_path_with_a_colon_is_named_and_found_again() {
+    let place = JournalPlace::at("/srv/a:b/journal").unwrap();
+    let sidecar = |uri| forebay_core::flash_pool::sidecar::Sidecar {
+        disk: Uuid([1; 16]),
+        pool: Uuid([2; 16]),
+        generation: forebay_core::ids::Generation(1),
+        state: forebay_core::flash_pool::sidecar::SidecarState::Open,
+        date: 0,
+        host: String::new(),
+        name: "db".into(),
+        journal: Some(uri),
+    };
+    let named = JournalPlace::named(&sidecar(place.name(7)), Path::new("/x.forebay")).unwrap();
+    assert_eq!(named.unwrap().uri, place.uri);
+    assert!(JournalPlace::at("nothing:b").is_err());
+}

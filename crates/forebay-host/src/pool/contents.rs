@@ -72,16 +72,13 @@ const UNKNOWN: &str = "data that is not Forebay's";
 /// It holds a pool that this program cannot use.
 pub fn look(file: &PoolFile) -> Result<Contents> {
     let shown = file.path().display();
-    let pages = (file.size()?.min(START) / PAGE) as usize;
-    let mut start = PoolPage::zeroes(pages.max(1));
-    if pages > 0 {
-        file.read(0, &mut start)?;
-    } else {
-        let size = file.size()?;
-        if size > 0 {
-            return Ok(Contents::Foreign(UNKNOWN.to_owned()));
-        }
+    let size = file.size()?;
+    if (1..PAGE).contains(&size) {
+        return Ok(Contents::Foreign(UNKNOWN.to_owned()));
     }
+    let pages = size.min(START).div_ceil(PAGE) as usize;
+    let mut start = PoolPage::zeroes(pages.max(1));
+    file.read_what_is_there(0, &mut start)?;
     let mut copies = [&PoolPage::ZERO; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
         if let Some(page) = start.get((offset / PAGE) as usize) {

@@ -109,6 +109,21 @@ impl PoolFile {
         self.is_provisional.store(self.is_new, Ordering::Relaxed);
     }
 
+    /// A file that was made with this opening is there after a loss of power as well.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn keep_name(&self) -> io::Result<()> {
+        if !self.is_new {
+            return Ok(());
+        }
+        match crate::fence::sync_folder(&std::path::absolute(&self.path)?) {
+            // A folder that may be written and not be read cannot be asked for that.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        }
+    }
+
     /// It stays: there is something in it.
     pub fn stay(&self) {
         self.is_provisional.store(false, Ordering::Relaxed);

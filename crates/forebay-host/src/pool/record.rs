@@ -132,15 +132,17 @@ impl Pool {
         Ok(number)
     }
 
-    /// A number without record, or of a disk that has left nothing but what it has cached.
+    /// A number without record, or of the disk that was opened longest ago of those that have left nothing but what they have
+    /// cached: one that is opened in a moment keeps its record.
     fn number_for_a_new_disk(&self) -> Option<DiskNumber> {
         let geometry = self.tables.geometry();
         let free = || geometry.disks().filter(|n| !self.admitted[usize::from(n.0)]);
         let is_needed =
             |number| self.tables.log_segments(number) > 0 || self.tables.has_reservations(number);
-        free()
-            .find(|number| self.tables.disk(*number).is_none())
-            .or_else(|| free().find(|number| !is_needed(*number)))
+        free().find(|number| self.tables.disk(*number).is_none()).or_else(|| {
+            let of_nobody = free().filter(|number| !is_needed(*number));
+            of_nobody.min_by_key(|number| self.tables.disk(*number).map(|disk| disk.opened))
+        })
     }
 
     /// Another disk has been on the primary storage that is wished for: nothing of it may be passed by.
@@ -282,6 +284,8 @@ impl Pool {
             self.file.path().display()
         );
         if end == EndOfSession::Failed || self.has_failed {
+            // Whoever looks at what the log holds goes by what the shard noted last.
+            let _ = self.tables.reload_progress(&self.file, number);
             return Ok(false);
         }
         let mut record = self.record(number);

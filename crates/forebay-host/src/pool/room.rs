@@ -73,6 +73,7 @@ pub(super) fn make_whole(file: &PoolFile, tables: &Tables) -> Result<Option<Stri
 pub(super) fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
     let geometry = geometry(file, shares)?;
     file.make_room(u64::from(geometry.segments()) * geometry.segment_size())?;
+    file.keep_name().with_context(|| format!("cannot make {} durable", file.path().display()))?;
     let pool = host::new_uuid().context("cannot name a new pool")?;
     let superblock = Superblock { pool, geometry, created: host::now() };
     Tables::create(file, superblock)

@@ -411,13 +411,10 @@ impl Tables {
     }
 
     fn put_leases(&mut self, file: &PoolFile, number: u32) -> io::Result<()> {
-        let leases = std::mem::replace(&mut self.leases, LeaseTable::new(self.superblock.geometry));
-        let pool = self.superblock;
-        let written = self.put(file, PairId::Leases(number), |version, page| {
-            leases.encode(&pool, number, version, page);
-        });
-        self.leases = leases;
-        written
+        let (pair, mut page) = (PairId::Leases(number), PoolPage::ZERO);
+        let version = self.version(pair) + 1;
+        self.leases.encode(&self.superblock, number, version, &mut page.0);
+        self.write_page(file, pair, version, &page)
     }
 
     /// Makes durable what was written. What was not may be on flash or not: its version is written again, over the same
@@ -441,8 +438,18 @@ impl Tables {
         let version = self.version(pair) + 1;
         let mut page = PoolPage::ZERO;
         encode(version, &mut page.0);
+        self.write_page(file, pair, version, &page)
+    }
+
+    fn write_page(
+        &mut self,
+        file: &PoolFile,
+        pair: PairId,
+        version: u64,
+        page: &PoolPage,
+    ) -> io::Result<()> {
         let offset = self.geometry().pair_offset(pair, pair::copy_of(version));
-        file.write(offset, std::slice::from_ref(&page))?;
+        file.write(offset, std::slice::from_ref(page))?;
         if !self.written.contains(&pair) {
             self.written.push(pair);
         }

@@ -87,6 +87,28 @@ fn a_clean_pool_grows_by_being_made_anew_and_a_dirty_one_is_refused() {
 }
 
 #[test]
+fn a_new_disk_takes_the_record_of_the_one_that_was_opened_longest_ago() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let of = |n: u16| wish(&format!("d{n}"), &format!("file:/d{n}"));
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    let numbers: Vec<_> = (0..64).map(|n| pool.admit(&of(n)).unwrap()).collect();
+    for (n, number) in numbers.iter().enumerate() {
+        let mut record = pool.record(*number);
+        record.opened = if n == 40 { 1 } else { 2 };
+        pool.tables.set_disk(&pool.file, *number, Some(record)).unwrap();
+    }
+    let uuids: Vec<_> = numbers.iter().map(|number| pool.record(*number).uuid).collect();
+    drop(pool);
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    assert_eq!(pool.admit(&of(64)).unwrap(), numbers[40]);
+    for n in (0..64).filter(|n| *n != 40) {
+        let number = pool.admit(&of(n)).unwrap();
+        assert_eq!(pool.record(number).uuid, uuids[usize::from(n)]);
+    }
+}
+
+#[test]
 fn a_pool_full_of_names_gives_nobody_the_number_of_a_disk_that_is_served() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flash");

@@ -153,6 +153,7 @@ impl ShardDisk {
             self.storage.detach(now, reactor);
             return Err(error);
         }
+        self.port.engine.set_unsettled(self.storage.backend.holds_changes());
         let Port { engine, actions, .. } = &mut self.port;
         engine.begin(now, actions);
         Ok(())

@@ -155,9 +155,10 @@ impl ShardDisk {
 
     /// Goes on with draining, when there is nothing in flight any more.
     pub(super) fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) {
+        let waits_for_fence = self.is_detaching() && self.storage.backend.holds_changes();
         let is_quiet = !self.turn.has_more
             && clients == 0
-            && !(self.is_detaching() && self.storage.backend.holds_changes())
+            && !waits_for_fence
             && !self.port.engine.destages_at_end()
             && !self.port.engine.settles_at_end()
             && (self.port.engine.is_idle() || self.ending.has_waited && self.needs_no_more());
@@ -251,8 +252,7 @@ impl ShardDisk {
                     log_end: self.port.engine.log_end(),
                     log,
                     is_detaching: self.is_detaching(),
-                    is_quiet: self.port.engine.is_idle()
-                        && !self.storage.backend.holds_changes(),
+                    is_quiet: self.port.engine.is_idle() && !self.storage.backend.holds_changes(),
                 })
             }
             Stage::Serving | Stage::Draining | Stage::Flushing => None,

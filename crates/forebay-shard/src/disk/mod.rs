@@ -260,6 +260,9 @@ impl ShardDisk {
     /// A turn begins: what the passing of time brings.
     pub(crate) fn begin_turn(&mut self, now: Nanos, reactor: &mut Reactor) {
         self.storage.wake(now, reactor);
+        if self.port.engine.is_unsettled() && !self.storage.backend.holds_changes() {
+            self.port.engine.set_unsettled(false);
+        }
         let Port { engine, actions, .. } = &mut self.port;
         if engine.next_deadline() <= now {
             engine.tick(now, actions);

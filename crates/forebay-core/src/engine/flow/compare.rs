@@ -73,8 +73,8 @@ impl Parts {
         let target = if exact { cx.align_to_backend(range) } else { grown };
         let job = ReadJob {
             purpose: ReadFor::Compare { fua },
-            admit: !exact && self.mode != Mode::WriteOnly,
-            is_doubtful: false,
+            admit: !exact && self.mode != Mode::WriteOnly && !cx.is_unsettled,
+            is_doubtful: cx.is_unsettled,
             is_stream: false,
             use_cache,
             exact,

@@ -51,7 +51,7 @@ impl Parts {
         let has_room = !self.requests.is_full()
             && cx.buffers.pages_free() > cx.buffers.pages() / 2
             && self.requests.overlap.backgrounds() < FETCHES_MAX;
-        if !self.cache.wants_edge(edge, &cx.grid) || !has_room {
+        if !self.cache.wants_edge(edge, &cx.grid) || !has_room || cx.is_unsettled {
             return;
         }
         cx.counters.edges_fetched += 1;

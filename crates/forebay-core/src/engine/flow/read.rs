@@ -69,6 +69,7 @@ impl Parts {
         let refused = no_admit || self.mode == Mode::WriteOnly || bypass;
         let admit = caches && !refused;
         cx.counters.reads_bypassed += u64::from(caches && !admit);
+        let admit = admit && !cx.is_unsettled;
         let target = match caches {
             true => cx.grid.align_to_granules(range),
             false => cx.align_to_backend(range),
@@ -76,7 +77,7 @@ impl Parts {
         let job = ReadJob {
             purpose,
             admit,
-            is_doubtful: false,
+            is_doubtful: cx.is_unsettled,
             is_stream,
             use_cache: caches,
             // Should it run in a mode with a cache, it does not hold whole granules.

@@ -56,6 +56,25 @@ fn after_the_cache_was_dropped_reads_find_what_somebody_else_wrote() {
 }
 
 #[test]
+fn what_is_read_while_writes_of_a_former_process_may_land_is_not_kept() {
+    let mut rig = Rig::new(tiers());
+    rig.engine.set_unsettled(true);
+    for block in 0..4 {
+        rig.expect_bytes(block * 4096, 4096, block as u8);
+    }
+    assert_eq!(blocks_cached(&rig), 0);
+    // They land.
+    rig.backend.fill(0xAB);
+    rig.engine.set_unsettled(false);
+    for _ in 0..2 {
+        for block in 0..4 {
+            rig.expect_bytes(block * 4096, 4096, 0xAB);
+        }
+    }
+    assert_eq!(blocks_cached(&rig), 4);
+}
+
+#[test]
 fn what_was_under_way_when_the_cache_was_dropped_is_not_kept() {
     let mut rig = Rig::new(tiers());
     for block in 0..8 {

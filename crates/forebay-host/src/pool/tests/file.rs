@@ -58,6 +58,12 @@ fn data_anywhere_in_a_file_is_refused_and_zeroes_are_not() {
     check(64 * MIB, 64 * MIB, (33 * MIB + 4096, b"x"), Some(33 * MIB + 4096));
     check(64 * MIB + 700, 0, (64 * MIB + 699, b"x"), Some(64 * MIB));
     check(64 * MIB + 512, 0, (64 * MIB + 511, b"x"), Some(64 * MIB));
+    // The last page of a small file is none.
+    let tail = tempfile::NamedTempFile::new_in(&folder).unwrap();
+    let bytes = [vec![0; 4096], b"data".repeat(200)].concat();
+    std::fs::write(tail.path(), &bytes).unwrap();
+    assert!(open(tail.path(), &[share(5, 4)]).unwrap_err().contains("not Forebay's"));
+    assert_eq!(std::fs::read(tail.path()).unwrap(), bytes, "untouched");
     // Samples find what is large, and what is at the end.
     let large = vec![7; 2 * MIB as usize];
     let check_large = |data, expect| check(100 * MIB, 100 * MIB, data, expect);

@@ -149,8 +149,11 @@ mod tests {
 
     #[test]
     fn root_is_told_that_the_service_has_other_rights() {
-        let users = "root:x:0:0::/root:/bin/sh\nforebay:x:990:990::/var/lib/forebay:/usr/sbin/nologin\n";
-        assert!(rights(true, users).is_some_and(|check| check.advice.contains("runuser -u forebay")));
+        let users =
+            "root:x:0:0::/root:/bin/sh\nforebay:x:990:990::/var/lib/forebay:/usr/sbin/nologin\n";
+        assert!(
+            rights(true, users).is_some_and(|check| check.advice.contains("runuser -u forebay"))
+        );
         assert!(rights(false, users).is_none() && rights(true, "notforebay:x:1\n").is_none());
     }
 }

@@ -65,7 +65,11 @@ impl Opening<'_> {
     /// Another disk has left what must not get lost, its reservations cannot be read, or the medium's.
     pub(super) fn admit(&self, who: &Identified, pool: PoolDoor) -> Result<Admitted> {
         // Without it a start with another pool says which this one is, and not where.
-        let _ = names::remember_pool(&pool.lock(), self.state);
+        let (uuid, path) = {
+            let pool = pool.lock();
+            (pool.uuid(), pool.path().to_owned())
+        };
+        let _ = names::remember_pool(uuid, &path, self.state);
         let identity = fence::identity(who.probe.as_ref());
         let wish = wish(self.spec, self.backend.properties(), identity);
         let number = pool.lock().admit(&wish)?;
