@@ -4,7 +4,7 @@ import os
 import random
 import time
 
-from bed import MIB, eventually, pattern, test
+from bed import MIB, eventually, free_port, pattern, test
 from test_reload import Load, Served, client, disk, images
 
 
@@ -208,6 +208,22 @@ def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_s
     assert kept(bed) is None and settings(bed, served, "b")["nbd"]["origin"] == "file"
     assert "not everywhere" not in served.events()
     client(bed, "b").pread(4096, 0)
+    # Nor is a disk's own address in the way of a new one.
+    port, own = free_port(), "unix:" + bed.path("b.sock")
+    for addresses in [["127.0.0.1:%d" % port, own], ["0.0.0.0:%d" % port], [own]]:
+        words = [word for address in addresses for word in ("--nbd", address)]
+        changed = told(bed, served, "set", "b", *words)
+        assert changed == {None: ("listeners", None)}, changed
+    # The file says the last ones.
+    assert served.reload() == {} and kept(bed) is None
+    # It is no other for a disk that is not everywhere as it is.
+    served.write(a, b.replace("nbd = [", 'nbd = ["unix:%s", ' % taken))
+    changed = served.reload(code=1)
+    assert changed[None][0] == "listeners" and taken in changed[None][1], changed
+    os.mkdir(taken + "-too")
+    changed = told(bed, served, "set", "b", "--nbd", "unix:" + taken + "-too", code=1)
+    assert taken + "-too" in changed[None][1] and kept(bed) is None, changed
+    client(bed, "b").pread(4096, 0)
     # What a file says stays said, and is tried again.
     served.write(a, b_elsewhere)
     changed = served.reload(code=1)
@@ -220,6 +236,25 @@ def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_s
     os.rmdir(taken)
     eventually(lambda: "served everywhere now" in served.events(), "the address is tried again", 20)
     client(bed, "b", "taken").pread(4096, 0)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_sidecar_that_cannot_be_replaced_keeps_no_other_disk_from_a_start(bed):
+    images(bed, "a", "b")
+    back = 'mode = "write-back"\nflash = "%s:64MiB"\n' % bed.path("pool")
+    served = Served(bed, disk(bed, "a", back), disk(bed, "b"))
+    client(bed, "a").pwrite(pattern(0, 4096, 1), 0)
+    bed.run([bed.program, "disk", "flush", "a", "--control", served.control])
+    assert served.server.stop() == 0
+    # Where the next one would be written there is a folder.
+    os.mkdir(bed.path("a.raw.forebay.new"))
+    served.server.start()
+    client(bed, "b").pread(4096, 0)
+    assert "a.raw.forebay cannot be written" in served.events(), served.events()
+    os.rmdir(bed.path("a.raw.forebay.new"))
+    bed.run([bed.program, "disk", "open", "a", "--control", served.control])
+    assert bytes(client(bed, "a").pread(4096, 0)) == pattern(0, 4096, 1)
     assert served.server.stop() == 0
 
 

@@ -339,6 +339,11 @@ impl DiskHandle {
         detached.await?.map_err(anyhow::Error::msg)
     }
 
+    /// Nobody asks for the disk any more, which was detached: the shard lets go of its memory.
+    pub fn let_go(&self) {
+        self.tell(|on| on.disk.note_left());
+    }
+
     fn send(&self, command: Command) -> Result<(), Gone> {
         self.home.shard().send(command).map_err(|_| Gone)
     }
@@ -357,7 +362,7 @@ impl DiskHandle {
     /// How the disk is.
     ///
     /// # Errors
-    /// The shard has ended.
+    /// The shard, or the disk, has ended.
     pub async fn stats(&self) -> Result<DiskStatus, Gone> {
         self.ask(|on| on.disk.status(on.now, on.clients(), on.clients_waiting())).await
     }

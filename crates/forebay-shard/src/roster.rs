@@ -31,7 +31,8 @@ const NOWHERE: usize = usize::MAX;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Roster {
-    /// By number. A number is never used twice; `None`: another disk has taken its place.
+    /// By number. A number is never used twice; `None`: another disk has taken its place, it has gone to
+    /// another shard, or nobody asks for it any more.
     disks: Vec<Option<ShardDisk>>,
     /// The numbers of the disks, by their ids; [`NOWHERE`] of those on other shards.
     numbers: Vec<usize>,

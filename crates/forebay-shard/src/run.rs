@@ -402,6 +402,7 @@ impl Shard {
             }
             Command::Drain(answer) => {
                 for number in self.disks.numbers() {
+                    self.disks.disk(number).leave_fence();
                     self.drain(now, number);
                 }
                 self.draining = Some(answer);

@@ -144,6 +144,8 @@ async fn a_disk_that_was_detached_keeps_no_memory() {
             assert!(goes.flush().await.unwrap() && memory.strong_count() > 0);
             goes.detach().await.unwrap();
             assert_eq!(memory.strong_count(), 0);
+            assert!(goes.detach().await.is_ok() && goes.stats().await.is_ok(), "until it is left");
+            goes.let_go();
             while Arc::strong_count(&lives) > 1 {
                 assert!(stays.flush().await.unwrap());
             }
@@ -169,14 +171,27 @@ async fn an_end_knows_of_what_a_process_before_has_sent_and_a_detach_waits_for_i
     assert!(goes.stats().await.is_ok() && !detached.is_finished());
     holds.store(false, Ordering::Relaxed);
     // It hears of it with its next turn.
-    let _ = goes.stats().await;
+    assert!(goes.stats().await.is_ok());
     assert!(detached.await.unwrap().is_quiet);
 
-    let (stays, _other) = disk_that("stays", Mode::WriteThrough, Arc::new(AtomicBool::new(true)));
+    // The daemon ends meanwhile.
+    let holds = || Arc::new(AtomicBool::new(true));
+    let (stays, _other) = disk_that("stays", Mode::WriteThrough, holds());
     shard.sender().add(stays).await.unwrap();
+    let (waits, _third) = disk_that("waits", Mode::WriteThrough, holds());
+    let waits = shard.sender().add(waits).await.unwrap();
+    let detached = tokio::spawn({
+        let waits = waits.clone();
+        async move { waits.detach().await }
+    });
+    while !waits.stats().await.unwrap().is_detaching {
+        tokio::task::yield_now().await;
+    }
     let drained = shard.drain().unwrap().await.unwrap();
     let is_quiet = |name| drained.iter().find(|disk| disk.name == name).unwrap().is_quiet;
-    assert!(is_quiet("goes") && !is_quiet("stays"));
+    assert!(is_quiet("goes") && !is_quiet("stays") && !is_quiet("waits"));
+    assert!(!drained.iter().find(|disk| disk.name == "waits").unwrap().is_detaching);
+    let _ = detached.await.unwrap();
 }
 
 #[tokio::test]

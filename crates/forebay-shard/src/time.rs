@@ -6,7 +6,7 @@
 //!
 //! So a wait that took much longer than the shard asked for counts as one that ended a moment before that: the ends of I/O come
 //! in first, and what has none after that moment is late. The rest of the wait is no time for the shard, now and
-//! later. Of several such waits in a row this goes for the first one, so that time goes on where every turn is slow.
+//! later. Each further one in a row counts as that moment, so that time goes on where every turn is slow.
 
 use std::time::Duration;
 
@@ -33,28 +33,33 @@ impl ShardTime {
         ShardTime { told: clock, due: Nanos::NEVER, skipped: Nanos(0), was_late: false }
     }
 
-    /// What time it is now by this clock.
+    /// What time it is by now, in a turn: no later than what the next turn may be told after a stop.
     pub(crate) fn now(&self, clock: Nanos) -> Nanos {
+        self.by(clock).min(self.told.plus(LATE))
+    }
+
+    fn by(&self, clock: Nanos) -> Nanos {
         clock.since(self.skipped)
     }
 
     /// How long the shard may wait, when there is something to do at `deadline`; `None`: for ever.
     pub(crate) fn wait(&mut self, clock: Nanos, deadline: Nanos) -> Option<Duration> {
         self.due = deadline.max(self.told);
-        let left = deadline.since(self.now(clock));
+        let left = deadline.since(self.by(clock));
         (deadline != Nanos::NEVER).then(|| Duration::from_nanos(left.0))
     }
 
     /// The shard has waited: what time it is, for all that it does until it waits again.
     pub(crate) fn waited(&mut self, clock: Nanos) -> Nanos {
-        let now = self.now(clock);
+        let now = self.by(clock);
         let is_late = now.since(self.due) > LATE;
-        if is_late && !self.was_late {
-            self.told = self.due.since(GRACE).max(self.told);
-            self.skipped = self.skipped.plus(now.since(self.told));
-        } else {
-            self.told = now;
-        }
+        let counted = match (is_late, self.was_late) {
+            (true, false) => self.due.since(GRACE).max(self.told),
+            (true, true) => self.told.plus(GRACE),
+            (false, _) => now,
+        };
+        self.told = counted.min(now);
+        self.skipped = self.skipped.plus(now.since(self.told));
         self.was_late = is_late;
         self.told
     }
@@ -103,6 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_sent_after_a_stop_is_no_later_than_the_next_turn_can_be() {
+        let mut time = ShardTime::new(at(100));
+        time.wait(at(100), Nanos::NEVER);
+        time.waited(at(150));
+        assert_eq!(time.now(at(170)), at(170));
+        assert_eq!(time.now(at(60_150)), at(250));
+        time.wait(at(60_151), at(0));
+        assert_eq!(time.waited(at(60_160)), at(150));
+    }
+
+    #[test]
     fn time_never_goes_back_and_goes_on_however_late_each_turn_is() {
         let mut time = ShardTime::new(at(0));
         let mut last = at(0);
@@ -112,6 +128,6 @@ mod tests {
             assert!(now >= last);
             last = now;
         }
-        assert_eq!(last, at(198_000), "all but the first");
+        assert_eq!(last, at(99 * 500), "all but the first");
     }
 }

@@ -340,13 +340,17 @@ impl Examined {
     }
 
     /// The session begins, whose generation is durable as pending in the pool: the sidecar says so from now on, and the
-    /// state folder where it is.
+    /// state folder where it is. `may_log` when its log may become dirty.
+    ///
+    /// # Errors
+    /// The sidecar says that nothing is dirty, and cannot be replaced.
     pub fn begin(
         self,
         pool: &Pool,
         number: DiskNumber,
+        may_log: bool,
         notes: &mut Vec<(Severity, String)>,
-    ) -> Fence {
+    ) -> Result<Fence> {
         if let Some(probe) = &self.probe {
             // Without it another name of the image does not lead here, and nothing else depends on it.
             let _ = names::remember(probe, self.state.as_deref());
@@ -372,9 +376,10 @@ impl Examined {
         let state =
             if pool.has_log(number) { SidecarState::OpenWithLog } else { SidecarState::Open };
         if let Err(error) = fence.write_sidecar(state) {
+            fence.check_not_needed(may_log, &error)?;
             notes.push((Severity::Warning, words::no_sidecar(&fence.place, &error)));
         }
-        fence
+        Ok(fence)
     }
 }
 
@@ -421,15 +426,12 @@ impl Fence {
         has_log: bool,
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Option<Arc<LastWrite>>> {
-        // No sidecar is as good as one that cannot be written, but one that nobody can write may not say that all is well.
-        if has_log && self.is_said_clean {
-            let written = self.write_sidecar(SidecarState::OpenWithLog);
-            match written {
-                Err(error) if self.place.is_apart() => {
-                    notes.push((Severity::Warning, words::no_sidecar(&self.place, &error)));
-                }
-                other => other.context("cannot write its sidecar")?,
-            }
+        if has_log
+            && self.is_said_clean
+            && let Err(error) = self.write_sidecar(SidecarState::OpenWithLog)
+        {
+            self.check_not_needed(true, &error)?;
+            notes.push((Severity::Warning, words::no_sidecar(&self.place, &error)));
         }
         // It lives again: a pool with it was an old copy, and is not any more.
         if let Err(error) = self.detached.forget(self.disk) {
@@ -442,6 +444,18 @@ impl Fence {
             self.last_write = last_write.map(Arc::new);
         }
         Ok(self.last_write.clone())
+    }
+
+    /// The sidecar could not be written. None is as good as one that cannot be written, but beside an image none may say that
+    /// nothing is dirty while the log `may_log`.
+    ///
+    /// # Errors
+    /// The disk must not be served.
+    fn check_not_needed(&self, may_log: bool, error: &std::io::Error) -> Result<()> {
+        match may_log && self.is_said_clean && !self.place.is_apart() {
+            true => Err(words::not_replaced(&self.place, error).into()),
+            false => Ok(()),
+        }
     }
 
     /// For whoever finds that flash is dead, where the sidecar can say so.

@@ -236,6 +236,15 @@ pub(super) fn unreadable(place: &SidecarPlace, why: &str) -> Refused {
     ))
 }
 
+/// The sidecar says that nothing is dirty, and cannot be replaced.
+pub(super) fn not_replaced(place: &SidecarPlace, error: &std::io::Error) -> Refused {
+    let place = place.path().map_or(String::new(), |place| place.display().to_string());
+    Refused(format!(
+        "its sidecar {place} cannot be written ({error}), and says that primary storage has everything: another host or pool \
+         would believe that while the write log holds newer data. Make room and write access in that folder"
+    ))
+}
+
 /// The image had the name `before`, beside which a disk has left its sidecar.
 pub(super) fn left_behind(before: &Path, sidecar: &Sidecar, state: Option<&Path>) -> Refused {
     let before = before.display();

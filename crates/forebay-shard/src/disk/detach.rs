@@ -74,6 +74,13 @@ impl ShardDisk {
         }
     }
 
+    /// The daemon ends, and does not wait until what a process before it has sent can land no more: it is not detached.
+    pub(crate) fn leave_fence(&mut self) {
+        if self.is_detaching() && self.storage.backend.holds_changes() {
+            self.detaching = Detaching::No("the daemon ended");
+        }
+    }
+
     /// Asks for a mode, for an administrator: a detach is cancelled by it.
     ///
     /// # Errors

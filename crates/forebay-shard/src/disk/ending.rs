@@ -61,6 +61,8 @@ pub(super) struct Ending {
     is_late: bool,
     /// Its clients stay, for the disk that takes its place.
     pub(super) beneath: bool,
+    /// Nobody asks for it any more.
+    is_left: bool,
 }
 
 impl Ending {
@@ -72,6 +74,7 @@ impl Ending {
         destage_by: Nanos::NEVER,
         is_late: false,
         beneath: false,
+        is_left: false,
     };
 
     /// When one of its times is up.
@@ -220,9 +223,15 @@ impl ShardDisk {
         engine.mode().logs() && is_durable && statistics.requests_in_flight == 0 && leaves_flash
     }
 
+    /// Nobody asks for it any more.
+    pub(crate) fn note_left(&mut self) {
+        self.ending.is_left = true;
+    }
+
     /// How it was detached, once that is over and nobody has to do with it any more.
     pub(crate) fn gone(&self) -> Option<Drained> {
         let is_gone = self.is_done()
+            && self.ending.is_left
             && self.is_detaching()
             && !self.ending.beneath
             && self.port.engine.is_idle()

@@ -331,9 +331,11 @@ impl ControlState {
         missing
     }
 
-    /// Nobody listens any more where the configuration names no place.
-    pub(super) fn close_unused_places(&self) {
-        self.frontends.close_unused(&self.opener.spec());
+    /// Nobody listens any more where the configuration names no place; these are free then.
+    pub(super) async fn close_unused_places(&self) {
+        for served in self.frontends.close_unused(&self.opener.spec()) {
+            served.wait_until_gone().await;
+        }
     }
 
     /// The daemon, without its disks and listeners.
@@ -360,6 +362,7 @@ impl ControlState {
     /// The disk has ended: was detached, or why it was not as it should be.
     pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
         disk.end(trouble);
+        disk.handle.let_go();
         lock(&self.lists.ready).retain(|ready| ready.name.0 != disk.name());
         self.opener.shards.forget(disk.name());
         self.frontends.detach(&self.opener.spec(), disk.name());
@@ -401,7 +404,7 @@ impl ControlState {
     pub(super) fn forget(&self, name: &str) {
         self.opener.change_spec(difference::without(&self.opener.spec(), name));
         lock(&self.lists.refused).retain(|known| known.name != name);
-        self.close_unused_places();
+        self.frontends.close_unused(&self.opener.spec());
     }
 
     /// The disks that are configured and not served.

@@ -86,7 +86,8 @@ async fn add(
     let text = format!("the device {} joins the pool '{name}'", device.display());
     if !dry_run {
         keep(&after).await?;
-        reload::take_over(state, &new, &comes, &mut changes).await;
+        let missing = reload::take_over(state, &new, None, &comes, &mut changes).await;
+        refused::settle_places(state, missing).await;
         state.report(None, Severity::Info, &text);
     }
     changes.push(about_devices(text, None));
@@ -123,7 +124,8 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
     let text = format!("the device {} leaves the pool '{name}'", device.display());
     let mut error = None;
     if !dry_run {
-        reload::take_over(state, &new, &moves, &mut changes).await;
+        let missing = reload::take_over(state, &new, None, &moves, &mut changes).await;
+        refused::settle_places(state, missing).await;
         let has_moved = changes.iter().all(|change| change.error.is_none());
         let left = device.clone();
         let done = match has_moved {

@@ -121,15 +121,15 @@ impl Frontends {
         }
     }
 
-    /// Nobody listens any more where the configuration names no place, or where no disk is served.
-    pub(super) fn close_unused(&self, spec: &DaemonSpec) {
+    /// Nobody listens any more where the configuration names no place, or where no disk is served. Who listened there.
+    pub(super) fn close_unused(&self, spec: &DaemonSpec) -> Vec<Arc<Served>> {
         let is_wanted = |place: &String| spec.listeners.iter().any(|it| it.place() == *place);
         let is_unused = |place: &String, it: &mut (Arc<ListenerState>, Arc<Served>)| {
             !is_wanted(place) || it.1.is_empty()
         };
-        for (_, (_, served)) in self.bound().listeners.extract_if(.., is_unused) {
-            served.end();
-        }
+        let mut bound = self.bound();
+        let unused = bound.listeners.extract_if(.., is_unused).map(|(_, (_, served))| served);
+        unused.inspect(|served| served.end()).collect()
     }
 
     /// The listener of the configuration, which is bound if it is not yet.
@@ -140,7 +140,11 @@ impl Frontends {
         }
         let listener = Listener::bind(spec, &self.inherited).await?;
         let bound = (listener.state(), listener.served());
-        self.spawn(listener.serve(self.events.clone()));
+        let (serving, served) = (listener.serve(self.events.clone()), bound.1.clone());
+        self.spawn(async move {
+            serving.await;
+            served.note_gone();
+        });
         self.bound().listeners.insert(place, bound.clone());
         Ok(bound)
     }

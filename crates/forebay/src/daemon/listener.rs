@@ -36,6 +36,8 @@ use crate::config::values::{Address, Name};
 
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time that a listener has to close.
+const GONE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -73,6 +75,8 @@ pub struct Served {
     disks: Mutex<Disks>,
     /// Told when nobody is to come in any more.
     end: Notify,
+    /// Told when the listener is closed.
+    gone: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +127,16 @@ impl Served {
     /// Its listener goes.
     pub fn end(&self) {
         self.end.notify_one();
+    }
+
+    /// Its listener has gone.
+    pub fn note_gone(&self) {
+        self.gone.notify_one();
+    }
+
+    /// Waits until its listener has gone, and the address is free.
+    pub async fn wait_until_gone(&self) {
+        let _ = timeout(GONE_TIME_MAX, self.gone.notified()).await;
     }
 
     /// What a client may choose from: disks that are being detached, or were, are not there.

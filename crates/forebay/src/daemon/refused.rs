@@ -28,6 +28,8 @@ use crate::config::DiskSpec;
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
+/// Time for one try.
+const TRY_TIME_MAX: Duration = Duration::from_secs(2);
 /// What is told when they do.
 const EVERYWHERE: &str = "the disk is served everywhere now";
 
@@ -176,11 +178,21 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         tokio::time::sleep(TRY_EVERY).await;
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
-            if let Some(Ok(())) = state.attach_again(&name).await {
+            // A name that is looked up for long holds up nobody.
+            let attached = tokio::time::timeout(TRY_TIME_MAX, state.attach_again(&name)).await;
+            if let Ok(Some(Ok(()))) = attached {
                 state.report(Some(&name), Severity::Info, EVERYWHERE);
             }
         }
     }
+}
+
+/// Tells of the disks that clients do not find everywhere after a change, and closes where nobody is to find one any more.
+pub(super) async fn settle_places(state: &ControlState, missing: Vec<(String, anyhow::Error)>) {
+    for (disk, error) in missing {
+        not_everywhere(state, &disk, &error);
+    }
+    state.close_unused_places().await;
 }
 
 /// Tells that clients do not find a disk everywhere; in these words.

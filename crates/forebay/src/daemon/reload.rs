@@ -23,6 +23,7 @@ use super::control::{ControlState, lock, refuse};
 use super::{change, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::settings::Setting;
+use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
 
 #[derive(Debug, serde::Deserialize)]
@@ -90,10 +91,8 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         };
         state.report(None, Severity::Info, &told);
         keep_listed(state, &new).await;
-        for (disk, error) in take_over(state, &new, &found, &mut changes).await {
-            refused::not_everywhere(state, &disk, &error);
-        }
-        state.close_unused_places();
+        let missing = take_over(state, &new, None, &found, &mut changes).await;
+        refused::settle_places(state, missing).await;
     }
     Ok(Reloaded { file: Some(shown), dry_run, changes })
 }
@@ -170,11 +169,12 @@ pub(super) fn shown_as(difference: &Difference) -> Change {
     }
 }
 
-/// Brings the differences about; what cannot be is noted with its change. The disks that clients do not find everywhere now, and
-/// did before: they are still found there.
+/// Brings the differences about; what cannot be is noted with its change. The disks that clients do not find everywhere, or the one
+/// that is `asked` about.
 pub(super) async fn take_over(
     state: &Arc<ControlState>,
     new: &DaemonSpec,
+    asked: Option<&Name>,
     found: &[Difference],
     changes: &mut [Change],
 ) -> Vec<(String, anyhow::Error)> {
@@ -232,15 +232,19 @@ pub(super) async fn take_over(
             change.error = Some(format!("{error:#}"));
         }
     }
-    let known = state.unattached();
-    let (before, missing): (Vec<_>, Vec<_>) =
-        state.attach_all().await.into_iter().partition(|(disk, _)| known.contains(disk));
-    for (disk, error) in before {
+    let mut missing = state.attach_all().await;
+    let moved = found.iter().position(|it| matches!(it, Difference::Listeners));
+    if !missing.is_empty() && moved.is_some() {
+        // What is in the way may be an address of before.
+        state.close_unused_places().await;
+        missing = state.attach_all().await;
+    }
+    let (missing, others): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|(disk, _)| asked.is_none_or(|it| it.0 == *disk));
+    for (disk, error) in others {
         refused::not_everywhere(state, &disk, &error);
     }
-    if !missing.is_empty()
-        && let Some(at) = found.iter().position(|it| matches!(it, Difference::Listeners))
-    {
+    if let (Some(at), false) = (moved, missing.is_empty()) {
         let said = missing.iter().map(|(disk, error)| format!("disk '{disk}': {error:#}"));
         changes[at].error = Some(said.collect::<Vec<_>>().join("; "));
     }

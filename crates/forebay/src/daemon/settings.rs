@@ -314,14 +314,11 @@ async fn change_config(
     let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
     if !dry_run {
         keep(&after).await?;
-        let mut missing = reload::take_over(state, &new, &found, &mut changes).await;
+        let mut missing = reload::take_over(state, &new, Some(name), &found, &mut changes).await;
         if changes.iter().any(|change| change.error.is_some()) {
             missing = take_back(state, name, (before, &old), &found).await;
         }
-        for (disk, error) in missing {
-            refused::not_everywhere(state, &disk, &error);
-        }
-        state.close_unused_places();
+        refused::settle_places(state, missing).await;
     }
     let file = after.file.as_ref().map(|file| file.display().to_string());
     Ok(Reloaded { file, dry_run, changes })
@@ -350,7 +347,6 @@ async fn take_back(
         state.opener.change_spec(spec);
         return Vec::new();
     }
-    // Nobody has closed the places of before.
     spec.listeners.clone_from(&old.listeners);
     state.opener.change_spec(spec);
     state.attach_all().await

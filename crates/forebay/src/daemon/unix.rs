@@ -105,7 +105,8 @@ fn number_of_group(group: &str) -> Result<u32> {
 
 /// Makes a folder that is not there; with the umask of a service nobody else would get through to a socket that lets others in.
 fn make_folder(folder: &Path, access: &Access) -> io::Result<()> {
-    let missing: Vec<&Path> = folder.ancestors().take_while(|it| !it.exists()).collect();
+    let ancestors = folder.ancestors().filter(|it| !it.as_os_str().is_empty());
+    let missing: Vec<&Path> = ancestors.take_while(|it| !it.exists()).collect();
     fs::create_dir_all(folder)?;
     let others = if *access == Access::default() { &[] } else { &*missing };
     others.iter().try_for_each(|made| fs::set_permissions(made, fs::Permissions::from_mode(0o755)))

@@ -24,6 +24,7 @@ use super::super::client::{self, Found};
 use super::super::output::{Output, show};
 use super::super::table::{count, time};
 use crate::cli::trace::RecordArgs;
+use crate::command::signals;
 use crate::daemon::api::{RECORDS_MAX, RecordLine, Records};
 
 /// Pause between two looks at a disk that has nothing new.
@@ -109,8 +110,8 @@ async fn positions(found: &Found) -> Result<Records> {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// The terminal is gone.
-    hang_up: Signal,
+    /// The terminal is gone, unless that does not matter.
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
@@ -118,7 +119,7 @@ impl Signals {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
+            hang_up: signals::hang_up()?,
         })
     }
 
@@ -126,7 +127,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            _ = self.hang_up.recv() => {}
+            _ = signals::next(&mut self.hang_up) => {}
         }
     }
 }

@@ -97,7 +97,8 @@ impl Opening<'_> {
         let (evidence, keeps_cache) = (examined.evidence(), examined.keeps_cache());
         let generation = pool.lock().begin_session(number)?;
         let begun = pool.lock().snapshot();
-        let fence = examined.begin(&begun, number, &mut self.notes);
+        let may_log = wish.log_bytes > 0;
+        let fence = examined.begin(&begun, number, may_log, &mut self.notes)?;
         Ok(Session { fence, begun, generation, keeps_cache, evidence, is_unanswered, disk })
     }
 
