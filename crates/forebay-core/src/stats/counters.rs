@@ -29,6 +29,8 @@ pub struct Counters {
     pub log_writes: u64,
     /// Bytes of group writes to the write log, headers included.
     pub log_write_bytes: u64,
+    /// Bytes of notes of what was destaged.
+    pub note_write_bytes: u64,
     /// Flushes of the write log.
     pub log_flushes: u64,
     /// Bytes read from the write log, for the guest and for destaging.

@@ -121,7 +121,8 @@ fn credit_max(bytes_per_day: i128) -> i128 {
 
 /// Bytes written to the disk's flash.
 fn written(counters: &Counters) -> u64 {
-    counters.flash_write_bytes + counters.ring_write_bytes + counters.log_write_bytes
+    let log = counters.log_write_bytes + counters.note_write_bytes;
+    counters.flash_write_bytes + counters.ring_write_bytes + log
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{Beside, Course, Destager, Flushing, Progress};
 use crate::action::{Action, DestageFault, IoOp, Target};
 use crate::cx::Cx;
 use crate::cx::io::IoKind;
-use crate::geometry::ByteRange;
+use crate::geometry::{ByteRange, PAGE};
 use crate::ids::Nanos;
 use crate::status::IoStatus;
 use crate::write_back::{DestageIo, LogEvent, WriteBack};
@@ -32,6 +32,7 @@ impl Destager {
         let Progress { flushed, through } = progress;
         (self.notes.noting, self.notes.until) =
             (Some(progress), cx.now.plus(cx.config.flash_timeout));
+        cx.counters.note_write_bytes += PAGE;
         let op = IoOp::Progress { flushed, through };
         cx.start(Target::Log, ByteRange::default(), op, IoKind::Destager(DestageIo::Note));
     }

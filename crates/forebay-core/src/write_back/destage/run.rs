@@ -141,10 +141,11 @@ impl WriteBack {
         let logical = u64::from(backend.logical_block);
         let whole_end = zero.range.end & !(logical - 1);
         let has_blocks = cursor.is_multiple_of(logical) && cursor < whole_end;
-        if backend.write_zeroes && has_blocks && !self.destager.running.zeroes_by_writing {
+        if backend.write_zeroes && has_blocks && !destager.running.zeroes_by_writing {
             let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
             let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
             let kind = IoKind::Destager(DestageIo::Zero { end: piece.end, memory: (0, 0) });
+            destager.window.on_zeroes(cx.now, 0);
             return cx.start(Target::Backend, piece, op, kind);
         }
         self.write_zeroes(ByteRange::new(cursor, zero.range.end), cx);
@@ -174,6 +175,7 @@ impl WriteBack {
         let end = (range.start + u64::from(memory.len)).min(range.end & !(logical - 1));
         let piece = ByteRange::new(range.start, end);
         let memory = memory.part(0, piece.len());
+        destager.window.on_zeroes(cx.now, piece.len());
         cx.push(Action::Zero { memory });
         let kind = IoKind::Destager(DestageIo::Zero { end, memory: (first, pages) });
         let op = IoOp::Write { memory, durable: false };
@@ -200,6 +202,7 @@ impl WriteBack {
         };
         let base = destager.running.base + u64::from(first) * PAGE;
         let memory = Span { offset: base, len: block.len() as u32 };
+        destager.window.on_zeroes(cx.now, block.len());
         let zeroes = memory.part(cursor - block.start, end - cursor);
         cx.push(Action::Zero { memory: zeroes });
         let kind = IoKind::Destager(DestageIo::Zero { end, memory: (first, pages) });
@@ -227,6 +230,8 @@ impl WriteBack {
             self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
         } else if !destager.flushes.redo {
             destager.trouble.fault = None;
+            destager.trouble.pause = super::RETRY_MIN;
+            destager.window.on_zeroed(cx.now);
             destager.batch.advance_zero(end);
             cx.counters.destage_writes += 1;
         }

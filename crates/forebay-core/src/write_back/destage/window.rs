@@ -155,6 +155,25 @@ impl DestageWindow {
         self.guests.on_write(now, self.meter.bears);
     }
 
+    /// Primary storage is to make zeroes, with nothing beside them: the time that they take tells nothing of writes. `written` bytes
+    /// of them are sent, and are limited as those of writes are.
+    pub fn on_zeroes(&mut self, now: Nanos, written: u64) {
+        self.on_idle(now);
+        if written == 0 {
+            return;
+        }
+        if let Some(rate) = &mut self.rate {
+            rate.on_start(now, written);
+        }
+        self.guests.on_start(now, work(written), self.meter.bears);
+    }
+
+    /// They are there.
+    pub fn on_zeroed(&mut self, now: Nanos) {
+        self.errors.on_success();
+        self.guests.on_write(now, self.meter.bears);
+    }
+
     /// A read of the guest goes to the same primary storage; what is destaged now goes behind it.
     pub fn on_guest_read_start(&mut self, now: Nanos) {
         self.guests.on_read_start(now);

@@ -109,21 +109,27 @@ fn a_limit_that_is_not_used_does_not_move() {
 
 #[test]
 fn short_bursts_are_learnt_from_and_the_time_between_them_is_not_counted() {
-    let mut bench = Bench::new();
-    for _ in 0..500 {
-        // 40 writes, and nothing more to write before the last is done.
-        let mut left = 40;
-        while left > 0 {
-            bench.supply = left;
-            bench.run(1, LATENCY);
-            left -= 1;
+    for (burst, expect) in [(40, 8), (15, 6)] {
+        let mut bench = Bench::new();
+        for _ in 0..500 {
+            // So many writes, and nothing more to write before the last is done.
+            let mut left = burst;
+            while left > 0 {
+                bench.supply = left;
+                bench.run(1, LATENCY);
+                left -= 1;
+            }
+            // Other I/O comes and goes meanwhile.
+            for _ in 0..500 {
+                bench.window.on_idle(bench.now);
+                bench.now = bench.now.plus(Nanos::from_millis(1));
+            }
         }
-        bench.window.on_idle(bench.now);
-        bench.now = bench.now.plus(Nanos::from_millis(500));
+        println!("bursts of {burst}: a limit of {}", bench.window.limit());
+        assert!(bench.window.limit() >= expect, "{}", bench.window.limit());
+        let speed = bench.window.destaging();
+        assert!(speed.ns_per_page < 400_000, "{speed:?}");
     }
-    assert!(bench.window.limit() >= 8, "{}", bench.window.limit());
-    let speed = bench.window.destaging();
-    assert!(speed.ns_per_page < 400_000, "{speed:?}");
 }
 
 #[test]
@@ -213,6 +219,56 @@ fn a_few_slow_reads_do_not_hold_destaging_for_long() {
     println!("{paced} writes/s beside reads, {held} beside few, {later} at last");
     assert!(paced < 4_000 && held <= 2 * paced, "{paced} and {held}");
     assert!(later > 9_000, "{later} of 10,000");
+}
+
+/// Reads that are fast while nothing is destaged say nothing of what destaging does to them.
+#[test]
+fn a_burst_after_reads_alone_is_no_faster_than_what_was_learnt_beside_them() {
+    let mut bench = Bench::new();
+    bench.run_for(Nanos::from_millis(2_000));
+    let millis = Nanos::from_millis;
+    // Each read is twice as slow beside writes, until hardly any write is left.
+    for _ in 0..2_000 {
+        let latency = if bench.under_way.is_empty() { millis(2) } else { millis(8) };
+        bench.read_each(millis(8), latency, 1);
+    }
+    assert!(bench.window.guests.is_present());
+    let before = bench.window.clone();
+    let paced = bench.writes_in_a_second();
+    bench.window = before;
+    bench.under_way.clear();
+    bench.window.on_idle(bench.now);
+    for _ in 0..30_000 {
+        bench.now = bench.now.plus(millis(2));
+        bench.window.on_guest_read_start(bench.now);
+        bench.window.on_guest_read(bench.now, millis(2));
+    }
+    let burst = bench.writes_in_a_second();
+    println!("{paced} writes/s beside reads, {burst} after reads alone");
+    assert!(paced < 2_000 && burst <= 3 * paced, "{paced} and {burst}");
+}
+
+#[test]
+fn zeroes_tell_nothing_of_writes_and_are_limited_as_they_are() {
+    let mut bench = Bench::new();
+    bench.run(20_000, LATENCY);
+    let before = bench.window.destaging().ns_per_page;
+    bench.window.on_zeroes(bench.now, 0);
+    bench.now = bench.now.plus(Nanos::from_millis(10_000));
+    bench.under_way.clear();
+    bench.window.on_zeroed(bench.now);
+    bench.run(1_000, LATENCY);
+    let after = bench.window.destaging().ns_per_page;
+    assert!(after < 2 * before, "{before} and {after}");
+
+    let rate = WindowConfig { outstanding_max: 8, bytes_per_second_max: Some(1 << 20) };
+    let (mut window, mut now) = (DestageWindow::new(rate), Nanos(0));
+    for _ in 0..40 {
+        now = now.max(window.next_allowed());
+        window.on_zeroes(now, 256 << 10);
+        window.on_zeroed(now);
+    }
+    assert!(now >= Nanos::from_millis(9_000), "10 MiB in {now:?}");
 }
 
 #[test]

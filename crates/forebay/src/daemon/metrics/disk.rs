@@ -311,6 +311,7 @@ const CACHE: &[Family<Disk>] = &[
             &[
                 ("cache", |it| some(it.counters().flash_write_bytes)),
                 ("log", |it| some(it.counters().log_write_bytes)),
+                ("notes", |it| some(it.counters().note_write_bytes)),
                 ("index", |it| some(it.counters().ring_write_bytes)),
             ],
         ),

@@ -276,6 +276,8 @@ impl Guests {
             Phase::Absent if self.batch.starts == 0 && self.starts_before == 0 => {
                 self.tail.learn(latency);
             }
+            // Nothing is destaged: they are late for another reason, or not.
+            Phase::Paced(_) if self.batch.starts == 0 && self.starts_before == 0 => {}
             Phase::Paced(mut pace) if !self.yields && !self.rate.is_unheard() => {
                 if let Some(rate) = self.tail.judge(now, latency, pace.per_second()) {
                     self.rate.on_late_reads();
@@ -338,8 +340,9 @@ impl Guests {
                     return self.begin_quiet(now, rate);
                 }
                 let is_absent = self.rate.is_unheard();
-                if is_absent || rate < pace.per_second() || pace.is_binding(now) || self.is_sparse()
-                {
+                // Reads beside no write tell of no write.
+                let is_sparse = self.is_sparse() && batch.starts > 0;
+                if is_absent || rate < pace.per_second() || pace.is_binding(now) || is_sparse {
                     pace.change(now, rate);
                 }
                 self.phase = Phase::Paced(pace);

@@ -163,12 +163,13 @@ impl Knee {
 
     /// Nothing is left to write: the time until the next start does not count.
     pub(super) fn pause(&mut self, now: Nanos) {
-        self.paused_at = Some(now);
+        self.paused_at.get_or_insert(now);
     }
 
     /// A write starts.
     pub(super) fn on_start(&mut self, now: Nanos) {
         if let Some(paused_at) = self.paused_at.take() {
+            let paused_at = paused_at.max(self.round.began);
             self.round.began = self.round.began.plus(now.since(paused_at));
         }
     }
