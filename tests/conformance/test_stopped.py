@@ -63,4 +63,9 @@ def a_stopped_process_keeps_its_log_when_it_goes_on(bed):
     for disk in disks:
         stats = disk.stats()
         assert stats["mode_actual"] == "write-back" and stats["log"]["state"] == "active", disk.log()
+        assert "was modified" not in disk.log(), disk.log()
+        # What it noted of its writes explains what primary storage looks like.
+        disk.kill()
+        disk.start()
+        assert disk.stats()["mode_actual"] == "write-back", disk.log()
         assert disk.stop() == 0, disk.log()

@@ -78,10 +78,10 @@ pub enum BackendEvent {
 /// Is told of changes of primary storage, on the shard's thread.
 pub trait Writes: std::fmt::Debug + Send + Sync {
     /// One begins: nothing of it was handed to the kernel yet.
-    fn begins(&self, now: Nanos);
+    fn begins(&self);
 
     /// One has ended, which began.
-    fn ended(&self, now: Nanos);
+    fn ended(&self);
 }
 
 /// The surroundings of a backend during a call.

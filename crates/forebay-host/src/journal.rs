@@ -17,11 +17,10 @@ use forebay_backends::size::rounded;
 use forebay_backends::{Backend, Blocking, ErrorKind, FileUri, Probe, Properties, Uri};
 use forebay_core::flash_pool::sidecar::{NamedJournal, Sidecar};
 use forebay_core::geometry::ByteRange;
-use forebay_core::ids::{Nanos, Uuid};
+use forebay_core::ids::Uuid;
 use forebay_core::journal::repair::{RepairError, look};
 use forebay_core::journal::{self, Medium, Owner, Repaired, Shape, Superblock};
 use forebay_core::sealed::PAGE_LEN;
-use forebay_io::clock;
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 
 use crate::fence::{Guard, SidecarPlace, StartNote, identity, lock, sync_folder};
@@ -213,7 +212,7 @@ impl Primary<'_> {
     /// It is about to be changed.
     fn begin(&mut self) {
         if let Primary::File(_, Some(note)) = self {
-            note.note_write(Nanos(clock::now_nanos()));
+            note.note_write();
         }
         // Blocks that are written in part are read first: what a dead process has sent has to be in them.
         self.settle();
@@ -260,7 +259,7 @@ impl Medium for Primary<'_> {
             Primary::Export(export) => export.flush()?,
         }
         if let Primary::File(_, Some(note)) = self {
-            note.note_flush(Nanos(clock::now_nanos()));
+            note.note_flush();
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!
 //! So a wait that took much longer than the shard asked for counts as one that ended a moment before that: the ends of I/O come
 //! in first, and what has none after that moment is late. The rest of the wait is no time for the shard, now and
-//! later. Each further one in a row counts as that moment, so that time goes on where every turn is slow.
+//! later. Each further one in a row counts as that moment at least, so that time goes on where every turn is slow.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl ShardTime {
         ShardTime { told: clock, due: Nanos::NEVER, skipped: Nanos(0), was_late: false }
     }
 
-    /// What time it is by now, in a turn: no later than what the next turn may be told after a stop.
+    /// What time it is by now, in a turn. A stop within it counts as little.
     pub(crate) fn now(&self, clock: Nanos) -> Nanos {
         self.by(clock).min(self.told.plus(LATE))
     }
@@ -55,7 +55,7 @@ impl ShardTime {
         let is_late = now.since(self.due) > LATE;
         let counted = match (is_late, self.was_late) {
             (true, false) => self.due.since(GRACE).max(self.told),
-            (true, true) => self.told.plus(GRACE),
+            (true, true) => self.due.since(GRACE).max(self.told.plus(GRACE)),
             (false, _) => now,
         };
         self.told = counted.min(now);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_after_a_stop_is_no_later_than_the_next_turn_can_be() {
+    fn a_stop_is_no_time_for_what_is_sent_after_it() {
         let mut time = ShardTime::new(at(100));
         time.wait(at(100), Nanos::NEVER);
         time.waited(at(150));
@@ -116,6 +116,17 @@ mod tests {
         assert_eq!(time.now(at(60_150)), at(250));
         time.wait(at(60_151), at(0));
         assert_eq!(time.waited(at(60_160)), at(150));
+    }
+
+    #[test]
+    fn a_host_that_wakes_the_shard_late_each_time_takes_little_of_its_time() {
+        let mut time = ShardTime::new(at(0));
+        time.wait(at(0), at(10_000));
+        assert_eq!(time.waited(at(10_200)), at(9_500));
+        time.wait(at(10_200), at(10_000));
+        assert_eq!(time.waited(at(10_900)), at(10_000));
+        time.wait(at(10_900), at(20_000));
+        assert_eq!(time.waited(at(21_100)), at(19_500));
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl FileBackend {
     fn start(&mut self, cx: &mut Context<'_>, io: BackendIo, mode: FallocateFlags) {
         // A thread of the reactor may carry it out before this turn of the shard has ended.
         if let Some(writes) = self.writes.as_ref().filter(|_| io.changes_data()) {
-            writes.begins(cx.now);
+            writes.begins();
         }
         let key = self.running.insert(Running { io, done: 0, mode });
         self.advance(cx, key);
@@ -342,7 +342,7 @@ impl Backend for FileBackend {
                 let Running { io, .. } = self.running.remove(key);
                 if let Some(writes) = self.writes.as_ref().filter(|_| io.changes_data()) {
                     // It may have waited, and left its time there only now.
-                    writes.ended(cx.now);
+                    writes.ended();
                 }
                 cx.events.push(BackendEvent::Done { id: io.id, status });
             }

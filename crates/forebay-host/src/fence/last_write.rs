@@ -30,6 +30,7 @@ use forebay_backends::Writes;
 use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::flash_pool::fence::{self, GRACE_NS, Times, Timestamp};
 use forebay_core::ids::{Generation, Nanos, Uuid};
+use forebay_io::clock;
 use rustix::fs::OFlags;
 
 use crate::pool::host;
@@ -50,7 +51,8 @@ pub struct LastWrite {
     file: File,
     /// How far the clock of primary storage is ahead of ours, in nanoseconds.
     ahead_ns: i64,
-    /// The last write that was noted, by the shard's clock; 0: none.
+    /// When a write was noted last, by the clock of this host since it started; 0: never. The time of a shard stands still while
+    /// its process is stopped, and that of primary storage does not.
     noted: AtomicU64,
     /// Writes under way.
     under_way: AtomicU32,
@@ -142,8 +144,12 @@ impl LastWrite {
         }))
     }
 
-    /// Notes that primary storage is written to: the shard's clock says `at`. Never waits.
-    pub(crate) fn note_write(&self, at: Nanos) {
+    /// Notes that primary storage is written to. Never waits.
+    pub(crate) fn note_write(&self) {
+        self.note_at(Nanos(clock::coarse_nanos()));
+    }
+
+    fn note_at(&self, at: Nanos) {
         let noted = self.noted.load(Ordering::Relaxed);
         if noted != 0 && at.since(Nanos(noted)).0 < NOTE_EVERY.as_nanos() as u64 {
             return;
@@ -196,13 +202,13 @@ impl LastWrite {
 }
 
 impl Writes for LastWrite {
-    fn begins(&self, now: Nanos) {
+    fn begins(&self) {
         self.under_way.fetch_add(1, Ordering::SeqCst);
-        self.note_write(now);
+        self.note_write();
     }
 
-    fn ended(&self, now: Nanos) {
-        self.note_write(now);
+    fn ended(&self) {
+        self.note_write();
         self.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -230,19 +236,19 @@ impl StartNote {
     }
 
     /// Primary storage is about to be written to.
-    pub(crate) fn note_write(&self, at: Nanos) {
+    pub(crate) fn note_write(&self) {
         let by = if self.is_weak { Writer::WeakStart } else { Writer::Start };
         let begin = || LastWrite::begin_as(by, self.disk, self.generation, self.seen, 0);
         // Without it the next start may refuse the log, and nothing is lost.
         if let Some(note) = self.note.get_or_init(|| begin().ok().flatten()) {
-            note.note_write(at);
+            note.note_write();
         }
     }
 
     /// What was written is durable: its file system may have stamped it by then only.
-    pub(crate) fn note_flush(&self, at: Nanos) {
+    pub(crate) fn note_flush(&self) {
         if let Some(note) = self.begun() {
-            note.note_write(at);
+            note.note_write();
         }
     }
 
@@ -354,7 +360,7 @@ mod tests {
         let expected = Left { generation: Generation(3), seen, from, to, by: Writer::Session };
         assert_eq!(left(disk), Some(expected));
         assert!(!last_write.note_seen((1_000, 8)), "nothing of ours was written");
-        last_write.note_write(Nanos(1));
+        last_write.note_at(Nanos(1));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
         let to = left(disk).unwrap().to;
         assert!((now..now + 3).contains(&to.0), "{to:?}");
@@ -363,7 +369,7 @@ mod tests {
         assert!(!last_write.note_seen((to.0, to.1 + 1)), "later than any write of ours");
         assert_eq!(left(disk).unwrap().from, (1_000, 8));
         // Within the same 50 ms nothing is stored.
-        last_write.note_write(Nanos(50_000_000));
+        last_write.note_at(Nanos(50_000_000));
         assert_eq!(left(disk).unwrap().to, to);
         last_write.remove();
         assert_eq!(left(disk), None);
@@ -375,11 +381,11 @@ mod tests {
         let Some(last_write) = LastWrite::begin(disk, Generation(1), (1_000, 0), 0).unwrap() else {
             return;
         };
-        last_write.begins(Nanos(1));
+        last_write.begins();
         let to = left(disk).unwrap().to;
         let late = (to.0 + 60, 0);
         assert!(last_write.note_seen(late), "it may have waited for a thread");
-        last_write.ended(Nanos(2));
+        last_write.ended();
         assert!(!last_write.note_seen((late.0 + 60, 0)), "nothing of ours is under way");
         last_write.remove();
     }
@@ -395,7 +401,7 @@ mod tests {
         assert!(last_write.note_seen(seen));
         let untouched = Times::Between { from: seen, to: seen };
         assert_eq!(left(disk).unwrap().times(Some(seen)), untouched);
-        last_write.note_write(Nanos(1));
+        last_write.note_at(Nanos(1));
         let now = timestamp(now_there(0));
         let Times::Between { from, to } = left(disk).unwrap().times(Some(now)) else { panic!() };
         assert!(from <= before && before.0 - from.0 <= 1, "{from:?} {before:?}");
@@ -413,7 +419,7 @@ mod tests {
         let Some(last_write) = LastWrite::begin(disk, Generation(1), (0, 0), hour).unwrap() else {
             return;
         };
-        last_write.note_write(Nanos(5));
+        last_write.note_at(Nanos(5));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
         assert!((3600..3603).contains(&(left(disk).unwrap().to.0 - now)));
         last_write.remove();

@@ -165,7 +165,7 @@ impl Served {
     /// As the shard when it writes to primary storage.
     fn write(&self, bed: &Bed, at: u64) {
         bed.image().write_all_at(&[9; 512], at).unwrap();
-        self.fence.last_write.as_ref().unwrap().note_write(forebay_core::ids::Nanos(7));
+        self.fence.last_write.as_ref().unwrap().note_write();
     }
 }
 

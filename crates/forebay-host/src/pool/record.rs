@@ -284,8 +284,6 @@ impl Pool {
             self.file.path().display()
         );
         if end == EndOfSession::Failed || self.has_failed {
-            // Whoever looks at what the log holds goes by what the shard noted last.
-            let _ = self.tables.reload_progress(&self.file, number);
             return Ok(false);
         }
         let mut record = self.record(number);

@@ -14,13 +14,13 @@ use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
 use forebay_shard::{DiskStatus, Drained, Gone};
 use tokio::sync::Notify;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use super::api::{
     AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk,
 };
 use super::figures::{Figures, Known};
-use super::frontends::Frontends;
+use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
 use super::opener::{Opener, Ready};
 use super::served::ServedDisk;
@@ -257,7 +257,7 @@ impl ControlState {
         lock(&self.lists.disks).push(disk.disk.clone());
         self.watch.add(&disk.disk);
         lock(&self.lists.ready).push(disk.clone());
-        self.attach(&disk).await
+        self.attach(&disk).await.map_err(|missing| missing.why)
     }
 
     /// The daemon ends.
@@ -287,8 +287,14 @@ impl ControlState {
     ///
     /// # Errors
     /// Not everywhere; it may be tried again.
-    async fn attach(&self, disk: &Ready) -> Result<()> {
+    async fn attach(&self, disk: &Ready) -> Result<(), Missing> {
         let attached = self.frontends.attach(&self.opener.spec(), disk).await;
+        if disk.disk.ended().is_some() {
+            // Meanwhile: nobody is to find it any more.
+            self.frontends.detach(&self.opener.spec(), &disk.name.0);
+            lock(&self.lists.unattached).remove(&disk.name.0);
+            return Err(Missing { places: Vec::new(), why: anyhow!("it has ended") });
+        }
         let mut unattached = lock(&self.lists.unattached);
         match attached {
             Ok(()) => unattached.remove(&disk.name.0),
@@ -302,7 +308,7 @@ impl ControlState {
         let is_it = |disk: &Ready| disk.name.0 == name && disk.disk.ended().is_none();
         let disk = lock(&self.lists.ready).iter().find(|disk| is_it(disk)).cloned();
         let disk = disk.filter(|_| lock(&self.lists.unattached).contains(name))?;
-        Some(self.attach(&disk).await)
+        Some(self.attach(&disk).await.map_err(|missing| missing.why))
     }
 
     /// The disks that clients do not find everywhere.
@@ -318,7 +324,7 @@ impl ControlState {
     }
 
     /// Clients find each disk where the configuration says by now; the disks that they do not find everywhere.
-    pub(super) async fn attach_all(&self) -> Vec<(String, anyhow::Error)> {
+    pub(super) async fn attach_all(&self) -> Vec<(String, Missing)> {
         // One is attached after the other: two would both bind an address that is new.
         let _one = self.turns.opening.lock().await;
         let ready = lock(&self.lists.ready).clone();
@@ -333,6 +339,8 @@ impl ControlState {
 
     /// Nobody listens any more where the configuration names no place; these are free then.
     pub(super) async fn close_unused_places(&self) {
+        // A disk that is being attached has made a place before it is there.
+        let _no_other = self.turns.opening.lock().await;
         for served in self.frontends.close_unused(&self.opener.spec()) {
             served.wait_until_gone().await;
         }

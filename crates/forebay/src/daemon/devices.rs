@@ -87,7 +87,7 @@ async fn add(
     if !dry_run {
         keep(&after).await?;
         let missing = reload::take_over(state, &new, None, &comes, &mut changes).await;
-        refused::settle_places(state, missing).await;
+        refused::tell_missing(state, missing);
         state.report(None, Severity::Info, &text);
     }
     changes.push(about_devices(text, None));
@@ -125,7 +125,7 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
     let mut error = None;
     if !dry_run {
         let missing = reload::take_over(state, &new, None, &moves, &mut changes).await;
-        refused::settle_places(state, missing).await;
+        refused::tell_missing(state, missing);
         let has_moved = changes.iter().all(|change| change.error.is_none());
         let left = device.clone();
         let done = match has_moved {

@@ -25,6 +25,15 @@ use super::unix::UnixSocket;
 use super::vhost_user::{VhostUser, VhostUserState};
 use crate::config::{DaemonSpec, ListenerSpec};
 
+/// Where clients do not find a disk.
+#[derive(Debug)]
+pub(super) struct Missing {
+    /// The NBD addresses among these.
+    pub(super) places: Vec<String>,
+    /// All, and why.
+    pub(super) why: Error,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Frontends {
@@ -66,7 +75,8 @@ impl Frontends {
     ///
     /// # Errors
     /// Each address that cannot be had, or secret that cannot be read; the disk is found everywhere else.
-    pub(super) async fn attach(&self, spec: &DaemonSpec, disk: &Ready) -> Result<()> {
+    pub(super) async fn attach(&self, spec: &DaemonSpec, disk: &Ready) -> Result<(), Missing> {
+        let mut places = Vec::new();
         let mut missing: Vec<Error> = self.attach_device(disk).err().into_iter().collect();
         for listener in spec.listeners.iter().filter(|it| it.disks.contains(&disk.name)) {
             match self.listener(listener).await {
@@ -74,7 +84,10 @@ impl Frontends {
                     let (export, handle) = (disk.export.clone(), disk.handle.clone());
                     state.tell_disks(served.add(&listener.disks, export, handle));
                 }
-                Err(error) => missing.push(error),
+                Err(error) => {
+                    places.push(listener.place());
+                    missing.push(error);
+                }
             }
         }
         let (export, kept) = disk.unit.clone();
@@ -85,7 +98,7 @@ impl Frontends {
         }
         missing.extend(errors);
         let first = missing.drain(..).reduce(|all, next| anyhow!("{all:#}; {next:#}"));
-        first.map_or(Ok(()), Err)
+        first.map_or(Ok(()), |why| Err(Missing { places, why }))
     }
 
     fn attach_device(&self, disk: &Ready) -> Result<()> {

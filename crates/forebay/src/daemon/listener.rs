@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use forebay_frontends::nbd::{Export, Greeted, Handshake, Negotiated, Outcome};
 use forebay_host::events::{EventSender, Severity};
 use forebay_shard::DiskHandle;
@@ -36,6 +36,8 @@ use crate::config::values::{Address, Name};
 
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time to find the name of an address. Other places of a disk, and other disks, wait for that.
+const BIND_TIME_MAX: Duration = Duration::from_secs(3);
 /// Time that a listener has to close.
 const GONE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
@@ -308,6 +310,11 @@ impl ListenerState {
 /// # Errors
 /// The kernel's, with what helps.
 pub(super) async fn bind_tcp(address: &str, inherited: &Inherited) -> Result<TcpListener> {
+    let bound = timeout(BIND_TIME_MAX, bind_patiently(address, inherited)).await;
+    bound.unwrap_or_else(|_| bail!("cannot listen at {address}: its name is not found in time"))
+}
+
+async fn bind_patiently(address: &str, inherited: &Inherited) -> Result<TcpListener> {
     if !inherited.is_empty()
         && let Ok(addresses) = tokio::net::lookup_host(address).await
         && let Some(listener) = inherited.take_tcp(&addresses.collect::<Vec<_>>())

@@ -22,14 +22,13 @@ use tokio::task::JoinHandle;
 
 use super::api::{Resolved, Sides};
 use super::control::{ControlState, refuse};
+use super::frontends::Missing;
 use super::opener::{self, Opener, Ready};
 use super::systemd;
 use crate::config::DiskSpec;
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
-/// Time for one try.
-const TRY_TIME_MAX: Duration = Duration::from_secs(2);
 /// What is told when they do.
 const EVERYWHERE: &str = "the disk is served everywhere now";
 
@@ -178,21 +177,18 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         tokio::time::sleep(TRY_EVERY).await;
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
-            // A name that is looked up for long holds up nobody.
-            let attached = tokio::time::timeout(TRY_TIME_MAX, state.attach_again(&name)).await;
-            if let Ok(Some(Ok(()))) = attached {
+            if let Some(Ok(())) = state.attach_again(&name).await {
                 state.report(Some(&name), Severity::Info, EVERYWHERE);
             }
         }
     }
 }
 
-/// Tells of the disks that clients do not find everywhere after a change, and closes where nobody is to find one any more.
-pub(super) async fn settle_places(state: &ControlState, missing: Vec<(String, anyhow::Error)>) {
-    for (disk, error) in missing {
-        not_everywhere(state, &disk, &error);
+/// Tells of the disks that clients do not find everywhere.
+pub(super) fn tell_missing(state: &ControlState, missing: Vec<(String, Missing)>) {
+    for (disk, Missing { why, .. }) in missing {
+        not_everywhere(state, &disk, &why);
     }
-    state.close_unused_places().await;
 }
 
 /// Tells that clients do not find a disk everywhere; in these words.

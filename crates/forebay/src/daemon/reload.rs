@@ -20,6 +20,7 @@ use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
 use super::control::{ControlState, lock, refuse};
+use super::frontends::Missing;
 use super::{change, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::settings::Setting;
@@ -92,7 +93,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         state.report(None, Severity::Info, &told);
         keep_listed(state, &new).await;
         let missing = take_over(state, &new, None, &found, &mut changes).await;
-        refused::settle_places(state, missing).await;
+        refused::tell_missing(state, missing);
     }
     Ok(Reloaded { file: Some(shown), dry_run, changes })
 }
@@ -169,16 +170,17 @@ pub(super) fn shown_as(difference: &Difference) -> Change {
     }
 }
 
-/// Brings the differences about; what cannot be is noted with its change. The disks that clients do not find everywhere, or the one
-/// that is `asked` about.
+/// Brings the differences about; what cannot be is noted with its change, of which one disk may be `asked` alone. The disks
+/// that clients do not find everywhere. Where one disk is asked about, the places of before are open still.
 pub(super) async fn take_over(
     state: &Arc<ControlState>,
     new: &DaemonSpec,
     asked: Option<&Name>,
     found: &[Difference],
     changes: &mut [Change],
-) -> Vec<(String, anyhow::Error)> {
-    let mut spec = difference::in_force(&state.opener.spec(), new);
+) -> Vec<(String, Missing)> {
+    let old = state.opener.spec();
+    let mut spec = difference::in_force(&old, new);
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
             Difference::Changed(disk, settings) => {
@@ -233,20 +235,24 @@ pub(super) async fn take_over(
         }
     }
     let mut missing = state.attach_all().await;
-    let moved = found.iter().position(|it| matches!(it, Difference::Listeners));
-    if !missing.is_empty() && moved.is_some() {
-        // What is in the way may be an address of before.
+    if asked.is_none() {
         state.close_unused_places().await;
-        missing = state.attach_all().await;
+        if !missing.is_empty() {
+            // What was in the way may have been an address of before.
+            missing = state.attach_all().await;
+        }
     }
-    let (missing, others): (Vec<_>, Vec<_>) =
-        missing.into_iter().partition(|(disk, _)| asked.is_none_or(|it| it.0 == *disk));
-    for (disk, error) in others {
-        refused::not_everywhere(state, &disk, &error);
-    }
-    if let (Some(at), false) = (moved, missing.is_empty()) {
-        let said = missing.iter().map(|(disk, error)| format!("disk '{disk}': {error:#}"));
-        changes[at].error = Some(said.collect::<Vec<_>>().join("; "));
+    let is_new = |place: &String, name| {
+        !old.listeners.iter().any(|it| it.place() == *place && it.disks.contains(name))
+    };
+    let is_of_change = |(disk, missing): &&(String, Missing)| {
+        asked.is_none_or(|it| it.0 == *disk && missing.places.iter().any(|place| is_new(place, it)))
+    };
+    if let Some(at) = found.iter().position(|it| matches!(it, Difference::Listeners)) {
+        let said = missing.iter().filter(is_of_change);
+        let said: Vec<_> =
+            said.map(|(disk, missing)| format!("disk '{disk}': {:#}", missing.why)).collect();
+        changes[at].error = (!said.is_empty()).then(|| said.join("; "));
     }
     http::open(state).await;
     // Those that are new were tried a moment ago.

@@ -22,6 +22,7 @@ use toml::{Table, Value};
 
 use super::api::{Change, ConfigInfo, Origin, Reloaded, SettingInfo};
 use super::control::{ControlState, refuse};
+use super::frontends::Missing;
 use super::{change, placement, refused, reload};
 use crate::config::difference::{Difference, differences};
 use crate::config::sources::Sources;
@@ -318,7 +319,8 @@ async fn change_config(
         if changes.iter().any(|change| change.error.is_some()) {
             missing = take_back(state, name, (before, &old), &found).await;
         }
-        refused::settle_places(state, missing).await;
+        state.close_unused_places().await;
+        refused::tell_missing(state, missing);
     }
     let file = after.file.as_ref().map(|file| file.display().to_string());
     Ok(Reloaded { file, dry_run, changes })
@@ -330,7 +332,7 @@ async fn take_back(
     name: &Name,
     (before, old): (Sources, &DaemonSpec),
     found: &[Difference],
-) -> Vec<(String, anyhow::Error)> {
+) -> Vec<(String, Missing)> {
     let is_served = state.find(&name.0).is_ok();
     if !is_served && found.iter().any(|it| matches!(it, Difference::Added(_))) {
         state.forget(&name.0);
@@ -347,6 +349,7 @@ async fn take_back(
         state.opener.change_spec(spec);
         return Vec::new();
     }
+    // Nobody has closed the places of before.
     spec.listeners.clone_from(&old.listeners);
     state.opener.change_spec(spec);
     state.attach_all().await

@@ -158,7 +158,8 @@ impl DestageWindow {
     /// Primary storage is to make zeroes, with nothing beside them: the time that they take tells nothing of writes. `written` bytes
     /// of them are sent, and are limited as those of writes are.
     pub fn on_zeroes(&mut self, now: Nanos, written: u64) {
-        self.on_idle(now);
+        self.meter.pause(now);
+        self.knee.pause(now);
         if written == 0 {
             return;
         }
@@ -316,6 +317,7 @@ impl Errors {
 struct Meter {
     is_busy: bool,
     began: Nanos,
+    paused_at: Option<Nanos>,
     bytes: u64,
     work: u64,
     writes: u64,
@@ -334,10 +336,18 @@ impl Meter {
         if !self.is_busy {
             *self = Meter { is_busy: true, began: now, bytes: 0, work: 0, writes: 0, ..*self };
         }
+        if let Some(paused_at) = self.paused_at.take() {
+            self.began = self.began.plus(now.since(paused_at.max(self.began)));
+        }
     }
 
     fn on_idle(&mut self) {
         self.is_busy = false;
+    }
+
+    /// The time until the next start does not count.
+    fn pause(&mut self, now: Nanos) {
+        self.paused_at.get_or_insert(now);
     }
 
     fn on_write(&mut self, now: Nanos, latency: Nanos, bytes: u64, is_held: bool) {

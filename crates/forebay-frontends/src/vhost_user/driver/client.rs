@@ -22,6 +22,7 @@ impl Client for Queue {
             }
             if completion.result.is_err() {
                 // Nobody hears of orders any more.
+                self.break_off(Broken::Kick);
                 self.drain();
             }
             return;
