@@ -55,6 +55,8 @@ pub struct Counters {
     pub journal_windows: u64,
     /// Bytes that were written to the destage journal.
     pub journal_bytes: u64,
+    /// Writes of the destage journal.
+    pub journal_writes: u64,
     /// I/Os of destaging that failed. Each is tried again.
     pub destage_errors: u64,
     /// Acknowledgements of writes that the throttle delayed.

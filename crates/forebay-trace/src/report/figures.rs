@@ -2,15 +2,16 @@
 
 /// Nanoseconds with three digits and a unit: `850 ns`, `12.3 µs`, `5.04 ms`, `1.20 s`.
 pub fn time(nanos: u64) -> String {
+    // What rounds to a thousand of a unit is one of the next.
     let (value, unit) = match nanos {
         0..1_000 => return format!("{nanos} ns"),
-        1_000..1_000_000 => (nanos as f64 / 1e3, "µs"),
-        1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
+        1_000..999_500 => (nanos as f64 / 1e3, "µs"),
+        999_500..999_500_000 => (nanos as f64 / 1e6, "ms"),
         _ => (nanos as f64 / 1e9, "s"),
     };
     match value {
-        ..10.0 => format!("{value:.2} {unit}"),
-        ..100.0 => format!("{value:.1} {unit}"),
+        ..9.995 => format!("{value:.2} {unit}"),
+        ..99.95 => format!("{value:.1} {unit}"),
         _ => format!("{value:.0} {unit}"),
     }
 }
@@ -116,6 +117,10 @@ mod tests {
             (1_234, "1.23 µs"),
             (12_345, "12.3 µs"),
             (5_040_000, "5.04 ms"),
+            (9_999, "10.0 µs"),
+            (99_960, "100 µs"),
+            (999_600, "1.00 ms"),
+            (999_600_000, "1.00 s"),
             (123_000_000, "123 ms"),
             (1_200_000_000, "1.20 s"),
         ];

@@ -85,9 +85,14 @@ fn rates(info: &Info) -> Markup {
     let seconds = info.window_ns.max(1) as f64 / 1e9;
     let line = |name: &str, of: &dyn Fn(&Window) -> f64| {
         let middle = info.window_ns as f64 / 2.0;
+        // The last window is not whole.
+        let whole = match &info.windows[..] {
+            [all @ .., _] if !all.is_empty() => all,
+            all => all,
+        };
         Line::new(
             name,
-            info.windows.iter().map(|window| (window.start_ns as f64 + middle, Some(of(window)))),
+            whole.iter().map(|window| (window.start_ns as f64 + middle, Some(of(window)))),
         )
     };
     let requests = [

@@ -125,7 +125,7 @@ impl Ios {
         Ios {
             reads: counters.backend_reads,
             read_bytes: counters.backend_read_bytes,
-            writes: counters.backend_writes + counters.destage_writes,
+            writes: counters.backend_writes + counters.destage_writes + counters.journal_writes,
             write_bytes: counters.backend_write_bytes
                 + counters.destage_write_bytes
                 + counters.journal_bytes,

@@ -95,7 +95,8 @@ impl Served {
         let run = job.run(records)?;
         self.destage()?;
         let after = self.stats()?.engine.counters;
-        let ios = |of: &Counters| of.backend_reads + of.backend_writes + of.destage_writes;
+        let writes = |of: &Counters| of.backend_writes + of.destage_writes + of.journal_writes;
+        let ios = |of: &Counters| of.backend_reads + writes(of);
         let cache = CacheUse {
             reads: after.reads - before.reads,
             read_hits: after.read_hits() - before.read_hits(),

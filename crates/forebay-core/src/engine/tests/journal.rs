@@ -140,6 +140,7 @@ fn small_epochs_are_one_record_of_the_journal_before_any_is_in_place() {
         assert_eq!((head.generation, head.through), (Generation(1), Sequence(4)));
         assert_eq!(contents.pages.len(), 4);
         assert_eq!(rig.counters().journal_windows, 1);
+        assert_eq!(rig.counters().journal_writes, 2, "its payload and its header");
     }
 }
 

@@ -142,7 +142,8 @@ impl Session {
             && u64::from(task.wish.expected_len) < task.wish.cdb.write_len()
             && matches!(medium, Medium::Write { .. } | Medium::OrWrite { .. });
         let needed = if is_cut { task.wish.cdb.write_len() } else { taken };
-        task.work.needed = needed;
+        // The parameters before it were transferred as well.
+        task.work.needed = task.work.needed.max(needed);
         let announced = if task.wish.writes { task.wish.expected_len } else { 0 };
         let offered = taken.min(announced.into()) as u32;
         let is_write = matches!(medium, Medium::Write { .. });

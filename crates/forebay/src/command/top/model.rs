@@ -98,11 +98,13 @@ impl Top {
         for stats in disks {
             let key = (control.to_owned(), stats.name.clone());
             let earlier = before.remove(&key);
-            let rates = earlier.and_then(|earlier| {
+            let is_silent = silent.contains(&stats.name);
+            // What is told of a silent disk is what it answered last.
+            let at = earlier.as_ref().filter(|_| is_silent).map_or(at, |earlier| earlier.at);
+            let rates = earlier.filter(|_| !is_silent).and_then(|earlier| {
                 let later = at.saturating_duration_since(earlier.at);
                 Some(Rates::between(earlier.stats()?, &stats, later))
             });
-            let is_silent = silent.contains(&stats.name);
             let stats = Box::new(stats);
             let what = if is_silent { What::Silent(Some(stats)) } else { What::Served(stats) };
             self.disks.insert(key, Disk { what, rates, at });

@@ -222,6 +222,19 @@ fn disks_that_are_refused_or_silent_are_named_first_by_state() {
 }
 
 #[test]
+fn a_disk_that_was_silent_has_the_rates_of_all_the_time_since_its_last_answer() {
+    let mut bench = Bench::new(80, 24);
+    let silent = |disk| AllStats { silent: vec!["a".to_owned()], ..all(vec![disk]) };
+    bench.answer(all(vec![disk("a", 0)]));
+    for _ in 0..9 {
+        bench.answer(silent(disk("a", 0)));
+    }
+    bench.answer(all(vec![disk("a", 10_000)]));
+    let known = bench.top.disk(&(PathBuf::from("/run/a.sock"), "a".to_owned())).unwrap();
+    assert_eq!(known.rates.as_ref().unwrap().reads, 1_000);
+}
+
+#[test]
 fn a_daemon_that_ends_takes_its_disks_along_and_is_named() {
     let mut bench = Bench::new(80, 24);
     bench.answer(all(vec![disk("a", 0)]));

@@ -96,6 +96,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &mut Top) {
         Some(key) => {
             let lines = match top.disk(&key) {
                 Some(disk) => one(&key.1, disk),
+                None if !top.troubles.is_empty() => vec![
+                    format!("disk {}: its daemon may be one that does not answer.", key.1),
+                    "Esc goes back to the list.".to_owned(),
+                ],
                 None => vec![
                     format!("disk {}: it is gone. It was detached, or its daemon ended.", key.1),
                     "Esc goes back to the list.".to_owned(),

@@ -120,6 +120,7 @@ impl WriteBack {
         let (first, pages) = entry.items;
         let range = shape.payload(window, first as u32, pages);
         cx.counters.journal_bytes += range.len();
+        cx.counters.journal_writes += 1;
         let memory = destager.run_memory(run, 0, pages);
         let op = IoOp::Write { memory, durable: false };
         cx.start(Target::Journal, range, op, IoKind::Destager(DestageIo::Piece { run }));
@@ -179,6 +180,7 @@ impl WriteBack {
     pub(super) fn write_prepared(&mut self, memory: (u32, u32), range: ByteRange, cx: &mut Cx<'_>) {
         let memory = self.destager.memory(memory);
         cx.counters.journal_bytes += range.len();
+        cx.counters.journal_writes += 1;
         cx.push(Action::Journal { memory });
         let op = IoOp::Write { memory, durable: false };
         cx.start(Target::Journal, range, op, IoKind::Destager(DestageIo::Journal));

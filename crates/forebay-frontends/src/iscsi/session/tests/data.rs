@@ -38,6 +38,41 @@ fn residuals_are_exact() {
     check(WRITE, 1, 0, 0, 4, 512);
 }
 
+/// What a list of parameters asks the medium for transfers nothing more, and nothing less.
+#[test]
+fn residuals_are_exact_after_parameters() {
+    let unmap = [&[0, 22, 0, 16, 0, 0, 0, 0][..], &[0; 8], &[0, 0, 0, 1], &[0; 4]].concat();
+    // The write cache is off from now on, so that it is flushed.
+    let select = [&[0, 0, 0, 0, 0x08, 18][..], &[0; 18]].concat();
+    for (opcode, list) in [(0x42, unmap), (0x15, select)] {
+        let len = list.len() as u32;
+        for (expected, rest) in [(len, (0, 0, 0)), (len + 8, (0, 2, 8))] {
+            for comes_along in [true, false] {
+                let mut world = World::one(Rules::default());
+                let mut pdu = command(opcode, 7, 0, expected);
+                let Request::Command(it) = &mut pdu.request else { unreachable!() };
+                it.writes = true;
+                match opcode {
+                    0x42 => it.cdb[8] = len as u8,
+                    _ => (it.cdb[1], it.cdb[4]) = (0x10, len as u8),
+                }
+                let mut data = list.clone();
+                data.resize(expected as usize, 0);
+                if comes_along {
+                    world.send(0, pdu, &data);
+                } else {
+                    let asked = world.send(0, pdu, &[]);
+                    let (transfer, wanted) = (asked[0].word(20), asked[0].word(44));
+                    let rest = data_out(7, transfer, 0, 0, true);
+                    world.send(0, rest, &data[..wanted as usize]);
+                }
+                let end = world.work(0).last().expect("it is answered").end();
+                assert_eq!(end, rest, "{opcode:x} {expected} {comes_along}");
+            }
+        }
+    }
+}
+
 #[test]
 fn data_are_asked_for_when_they_do_not_come_along() {
     let rules = Rules { max_burst: 1024, outstanding_r2t: 2, ..Rules::default() };
