@@ -5,7 +5,7 @@
 //! backpressure.
 //!
 //! Answers to what the shard has asked for always find room: it bounds them by how much it asks for. They come before
-//! commands that wait.
+//! commands that wait, and so does the end of the shard.
 
 use std::sync::mpsc::{self, TrySendError};
 
@@ -60,11 +60,13 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Puts in the answer to something that the shard has asked for, and wakes it. A shard that has ended hears nothing.
-    pub fn answer(&self, command: T) {
-        if self.answerer.send(command).is_ok() {
+    /// Puts in the answer to something that the shard has asked for, and wakes it. False: it has ended, and hears nothing.
+    pub fn answer(&self, command: T) -> bool {
+        let is_taken = self.answerer.send(command).is_ok();
+        if is_taken {
             self.waker.wake();
         }
+        is_taken
     }
 }
 

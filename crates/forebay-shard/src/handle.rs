@@ -57,8 +57,8 @@ impl ShardHandle {
     /// It ended before.
     pub fn drain(&self) -> Result<oneshot::Receiver<Vec<Drained>>, Gone> {
         let (answer, receiver) = oneshot::channel();
-        self.send(Command::Drain(answer))?;
-        Ok(receiver)
+        // However many commands wait.
+        self.sender.answer(Command::Drain(answer)).then_some(receiver).ok_or(Gone)
     }
 
     /// Waits for the thread to end by itself, which it only does when it fails: why.
@@ -67,10 +67,6 @@ impl ShardHandle {
             Some(ended) => (&mut *ended).await.unwrap_or_else(|_| "it panicked".to_owned()),
             None => std::future::pending().await,
         }
-    }
-
-    fn send(&self, command: Command) -> Result<(), Gone> {
-        self.sender.send(command).map_err(|_| Gone)
     }
 }
 
@@ -151,7 +147,7 @@ impl ShardSender {
 
 impl Drop for ShardHandle {
     fn drop(&mut self) {
-        let _ = self.send(Command::Stop);
+        self.sender.answer(Command::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

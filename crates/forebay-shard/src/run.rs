@@ -305,7 +305,9 @@ impl Shard {
         let here = ids.iter().filter_map(|id| Some((*id, self.disks.look(number(*id)?)?.access())));
         let arriving: Vec<_> = here.collect();
         to.answer(Command::Arrive(arriving, self.clients.take_out(&ids)));
-        self.late.drain(..).for_each(|late| to.answer(late));
+        for late in self.late.drain(..) {
+            to.answer(late);
+        }
         for disk in disks {
             self.disks.move_to(disk.id, to.clone());
             disk.home.move_to(to.clone());

@@ -434,6 +434,21 @@ async fn a_disk_whose_end_finds_no_room_in_the_mailbox_holds_its_clients_no_long
 }
 
 #[tokio::test]
+async fn a_shard_ends_however_many_commands_wait() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let (new, _peer) = disk("disk", Mode::WriteThrough);
+    let handle = shard.sender().add(new).await.unwrap();
+    let (goes_on, has_begun) = stop(&handle);
+    has_begun.recv().unwrap();
+    let nothing = || mailbox::Command::Disk(handle.id(), Box::new(|_| ()));
+    while handle.home.shard().send(nothing()).is_ok() {}
+    let drained = shard.drain().unwrap();
+    goes_on.send(()).unwrap();
+    assert_eq!(drained.await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_disk_goes_to_another_shard_and_its_clients_with_it() {
     for kind in [None, Some(ReactorKind::Epoll)] {
         let (_log, events) = EventLog::start(None).unwrap();
