@@ -261,6 +261,34 @@ def logical_units_come_by_reload_to_a_target_in_use(bed):
 
 
 @test(forebay_only=True)
+def an_address_never_leads_to_a_disk_that_is_elsewhere_by_now(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"))
+    client(bed, "a").pread(4096, 0)
+    # Another disk is to be there, and cannot be served.
+    served.write(disk(bed, "a", socket="new"), disk(bed, "b", socket="a", backend="file:" + bed.path("missing")))
+    served.reload(code=1)
+    client(bed, "a", "new").pread(4096, 0)
+    try:
+        client(bed, "", "a")
+        raise AssertionError("somebody is there")
+    except nbd.Error as error:
+        assert error.errno in ("ENOENT", "ECONNREFUSED"), error
+    # One that comes to an address which the reload itself frees is there at once.
+    port = free_port()
+    at = lambda text, address: text.replace("unix:" + bed.path("b.sock"), address)
+    served.write(at(disk(bed, "a", socket="b"), "127.0.0.1:%d" % port))
+    served.reload()
+    served.write(disk(bed, "a"), at(disk(bed, "b"), "0.0.0.0:%d" % port))
+    assert served.reload() == {"b": ("added", None)}, served.events()
+    handle = nbd.NBD()
+    handle.set_export_name("b")
+    handle.connect_tcp("127.0.0.1", str(port))
+    handle.pread(4096, 0)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_target_never_shows_the_bytes_of_another_disk_when_its_own_goes_and_comes_back(bed):
     for name in ("a", "b", "c"):
         bed.image(name + ".raw", 4 * MIB, "random")

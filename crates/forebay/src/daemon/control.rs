@@ -14,7 +14,7 @@ use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
 use forebay_shard::{DiskStatus, Drained, Gone};
 use tokio::sync::Notify;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use super::api::{
     AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk,
@@ -293,7 +293,7 @@ impl ControlState {
             // Meanwhile: nobody is to find it any more.
             self.frontends.detach(&self.opener.spec(), &disk.name.0);
             lock(&self.lists.unattached).remove(&disk.name.0);
-            return Err(Missing { places: Vec::new(), why: anyhow!("it has ended") });
+            return Ok(());
         }
         let mut unattached = lock(&self.lists.unattached);
         match attached {
@@ -308,7 +308,8 @@ impl ControlState {
         let is_it = |disk: &Ready| disk.name.0 == name && disk.disk.ended().is_none();
         let disk = lock(&self.lists.ready).iter().find(|disk| is_it(disk)).cloned();
         let disk = disk.filter(|_| lock(&self.lists.unattached).contains(name))?;
-        Some(self.attach(&disk).await.map_err(|missing| missing.why))
+        let attached = self.attach(&disk).await.map_err(|missing| missing.why);
+        disk.disk.ended().is_none().then_some(attached)
     }
 
     /// The disks that clients do not find everywhere.

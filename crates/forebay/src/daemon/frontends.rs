@@ -136,10 +136,15 @@ impl Frontends {
 
     /// Nobody listens any more where the configuration names no place, or where no disk is served. Who listened there.
     pub(super) fn close_unused(&self, spec: &DaemonSpec) -> Vec<Arc<Served>> {
-        let is_wanted = |place: &String| spec.listeners.iter().any(|it| it.place() == *place);
-        let is_unused = |place: &String, it: &mut (Arc<ListenerState>, Arc<Served>)| {
-            !is_wanted(place) || it.1.is_empty()
-        };
+        let is_unused =
+            |place: &String, (state, served): &mut (Arc<ListenerState>, Arc<Served>)| {
+                let Some(wanted) = spec.listeners.iter().find(|it| it.place() == *place) else {
+                    return true;
+                };
+                // A disk that is elsewhere by now is not found here, also while none of those is served that are to be.
+                state.tell_disks(served.keep(&wanted.disks));
+                served.is_empty()
+            };
         let mut bound = self.bound();
         let unused = bound.listeners.extract_if(.., is_unused).map(|(_, (_, served))| served);
         unused.inspect(|served| served.end()).collect()

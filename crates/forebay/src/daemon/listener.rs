@@ -37,7 +37,8 @@ use crate::config::values::{Address, Name};
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time to find the name of an address. Other places of a disk, and other disks, wait for that.
-const BIND_TIME_MAX: Duration = Duration::from_secs(3);
+/// A name server that is dead takes 5 s of it, twice at most.
+const BIND_TIME_MAX: Duration = Duration::from_secs(15);
 /// Time that a listener has to close.
 const GONE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
@@ -124,6 +125,14 @@ impl Served {
     /// True when it serves none.
     pub fn is_empty(&self) -> bool {
         lock(&self.disks).served.is_empty()
+    }
+
+    /// Shows these disks alone, as far as it has them; the names of all that are served.
+    pub fn keep(&self, names: &[Name]) -> Vec<String> {
+        let mut disks = lock(&self.disks);
+        disks.names = names.to_vec();
+        disks.served.retain(|served, _| names.iter().any(|name| name.0 == *served));
+        disks.in_order().map(|(export, _)| export.name.clone()).collect()
     }
 
     /// Its listener goes.

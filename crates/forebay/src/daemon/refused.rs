@@ -30,7 +30,7 @@ use crate::config::DiskSpec;
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
 /// What is told when they do.
-const EVERYWHERE: &str = "the disk is served everywhere now";
+pub(super) const EVERYWHERE: &str = "the disk is served everywhere now";
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

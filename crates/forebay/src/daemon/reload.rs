@@ -8,6 +8,7 @@
 //! What only a start can change is told, and stays as it is. Every disk that is served goes on meanwhile. Disks that were
 //! refused are tried again.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -216,13 +217,17 @@ pub(super) async fn take_over(
         // What one of them has left may have been of another one by then.
         state.close_unused_flash().await;
     }
+    let mut not_everywhere = BTreeSet::new();
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
             Difference::Removed(disk) => remove(state, &disk.0).await,
             // An event tells whether it is served, or why not.
             Difference::Added(disk) => match refused::serve(state, &disk.0, None).await {
                 Ok(served) if served.warnings.is_empty() => Ok(()),
-                Ok(served) => Err(anyhow::anyhow!(served.warnings.join("; "))),
+                Ok(served) => {
+                    not_everywhere.insert(disk.0.clone());
+                    Err(anyhow::anyhow!(served.warnings.join("; ")))
+                }
                 Err(error) => Err(error),
             },
             Difference::Changed(..)
@@ -240,6 +245,13 @@ pub(super) async fn take_over(
         if !missing.is_empty() {
             // What was in the way may have been an address of before.
             missing = state.attach_all().await;
+        }
+        not_everywhere.retain(|name| missing.iter().all(|(disk, _)| disk != name));
+        for change in &mut *changes {
+            if change.disk.as_ref().is_some_and(|name| not_everywhere.contains(name)) {
+                change.error = None;
+                state.report(change.disk.as_deref(), Severity::Info, refused::EVERYWHERE);
+            }
         }
     }
     let is_new = |place: &String, name| {

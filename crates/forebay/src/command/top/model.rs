@@ -99,8 +99,12 @@ impl Top {
             let key = (control.to_owned(), stats.name.clone());
             let earlier = before.remove(&key);
             let is_silent = silent.contains(&stats.name);
-            // What is told of a silent disk is what it answered last.
-            let at = earlier.as_ref().filter(|_| is_silent).map_or(at, |earlier| earlier.at);
+            // What is told of a silent disk may be what it answered last.
+            let is_old = |earlier: &&Disk| {
+                let counters = |stats: &DiskStats| stats.engine.counters;
+                is_silent && earlier.stats().is_some_and(|it| counters(it) == counters(&stats))
+            };
+            let at = earlier.as_ref().filter(is_old).map_or(at, |earlier| earlier.at);
             let rates = earlier.filter(|_| !is_silent).and_then(|earlier| {
                 let later = at.saturating_duration_since(earlier.at);
                 Some(Rates::between(earlier.stats()?, &stats, later))

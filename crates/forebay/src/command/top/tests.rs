@@ -232,6 +232,13 @@ fn a_disk_that_was_silent_has_the_rates_of_all_the_time_since_its_last_answer() 
     bench.answer(all(vec![disk("a", 10_000)]));
     let known = bench.top.disk(&(PathBuf::from("/run/a.sock"), "a".to_owned())).unwrap();
     assert_eq!(known.rates.as_ref().unwrap().reads, 1_000);
+    // Answers that come late are told with the next question.
+    for n in 11..20 {
+        bench.answer(silent(disk("a", n * 1_000)));
+    }
+    bench.answer(all(vec![disk("a", 20_000)]));
+    let known = bench.top.disk(&(PathBuf::from("/run/a.sock"), "a".to_owned())).unwrap();
+    assert_eq!(known.rates.as_ref().unwrap().reads, 1_000);
 }
 
 #[test]
