@@ -280,7 +280,7 @@ def an_address_never_leads_to_a_disk_that_is_elsewhere_by_now(bed):
     served.write(at(disk(bed, "a", socket="b"), "127.0.0.1:%d" % port))
     served.reload()
     served.write(disk(bed, "a"), at(disk(bed, "b"), "0.0.0.0:%d" % port))
-    assert served.reload() == {"b": ("added", None)}, served.events()
+    assert served.reload() == {"b": ("added", None), None: ("listeners", None)}, served.events()
     handle = nbd.NBD()
     handle.set_export_name("b")
     handle.connect_tcp("127.0.0.1", str(port))

@@ -68,10 +68,8 @@ async fn a_daemon_that_has_ended_lets_go_of_everything() {
 async fn a_start_that_fails_undoes_what_it_did() {
     let folder = Folder::new();
     let mut wrong = spec(&folder, "mem:1MiB".to_owned());
-    wrong.listeners.push(ListenerSpec {
-        address: Address::Unix("/proc/no/such/place".into(), Access::default()),
-        ..wrong.listeners[0].clone()
-    });
+    // Where a disk is found at another place, that goes on.
+    wrong.listeners[0].address = Address::Unix("/proc/no/such/place".into(), Access::default());
     let error = Daemon::start(wrong, Inherited::default()).await.unwrap_err();
     assert!(format!("{error:#}").contains("/proc/no"), "{error:#}");
     assert!(!folder.path("nbd.sock").exists() && !folder.path("control.sock").exists());

@@ -129,7 +129,7 @@ impl Parts {
         let entry = &self.requests.table[key];
         match entry.job {
             Job::Zero(job) => shared.align_to_backend(job.piece),
-            Job::Read(_) | Job::Write(_) | Job::Flush | Job::Allocation => entry.range,
+            Job::Read(_) | Job::Write(_) | Job::Flush | Job::Allocation(_) => entry.range,
         }
     }
 }

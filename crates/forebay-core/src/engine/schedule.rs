@@ -207,7 +207,7 @@ impl Parts {
             Job::Read(_) => self.run_read(key, cx),
             Job::Write(_) => self.run_write(key, cx),
             Job::Zero(_) => self.run_zero(key, cx),
-            Job::Allocation => self.run_allocation(key, cx),
+            Job::Allocation(_) => self.run_allocation(key, cx),
             Job::Flush => unreachable!("a flush waits for no range and no buffer"),
         }
     }
@@ -222,7 +222,7 @@ impl Parts {
                 let rest = ByteRange::new(job.cursor, entry.range.end);
                 (shared.align_to_backend(rest), Access::Write)
             }
-            Job::Write(_) | Job::Flush | Job::Allocation => {
+            Job::Write(_) | Job::Flush | Job::Allocation(_) => {
                 unreachable!("a write comes with its buffer, the others need none")
             }
         }

@@ -75,7 +75,8 @@ pub(crate) enum Job {
     Write(WriteJob),
     Zero(ZeroJob),
     Flush,
-    Allocation,
+    /// How often records had been taken out of the log when primary storage was asked; `None`: the log had nothing.
+    Allocation(Option<u64>),
 }
 
 impl InFlight {

@@ -112,7 +112,7 @@ fn operation(job: &Job) -> RequestOp {
         Job::Write(_) => RequestOp::Write,
         Job::Zero(_) => RequestOp::Zero,
         Job::Flush => RequestOp::Flush,
-        Job::Allocation => RequestOp::Allocation,
+        Job::Allocation(_) => RequestOp::Allocation,
     }
 }
 

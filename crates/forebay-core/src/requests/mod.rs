@@ -205,7 +205,7 @@ impl Requests {
         match self.table[key].job {
             Job::Write(WriteJob { compared: true, .. }) => LatencyOf::CompareAndWrite,
             Job::Flush => LatencyOf::Flush,
-            Job::Write(_) | Job::Zero(_) | Job::Read(_) | Job::Allocation => LatencyOf::Write,
+            Job::Write(_) | Job::Zero(_) | Job::Read(_) | Job::Allocation(_) => LatencyOf::Write,
         }
     }
 

@@ -8,7 +8,7 @@ use forebay_backends::Uri;
 use super::iscsi::IscsiSpec;
 use super::settings::Setting;
 use super::values::Name;
-use super::{DaemonSpec, DiskSpec};
+use super::{DaemonSpec, DiskSpec, ListenerSpec};
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +144,7 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
         }
     }
     // Each disk brings its own listeners, and takes them with it.
-    if is_same_disks && old.listeners != new.listeners {
+    if places(old, new) != places(new, old) {
         found.push(Difference::Listeners);
     }
     let settings = [
@@ -180,9 +180,13 @@ pub fn in_force(old: &DaemonSpec, new: &DaemonSpec) -> DaemonSpec {
         ..old.clone()
     };
     for listener in &old.listeners {
-        let is_needed = staying.iter().any(|disk| listener.disks.contains(&disk.name));
-        if is_needed && spec.listeners.iter().all(|it| it.place() != listener.place()) {
-            spec.listeners.push(listener.clone());
+        // Clients of a disk that stays find it where they did, and no other disk there that is elsewhere by now.
+        let stays = |name: &&Name| staying.iter().any(|disk| disk.name == **name);
+        let disks: Vec<Name> = listener.disks.iter().filter(stays).cloned().collect();
+        match spec.listeners.iter_mut().find(|it| it.place() == listener.place()) {
+            Some(there) => there.disks.extend(disks),
+            None if disks.is_empty() => {}
+            None => spec.listeners.push(ListenerSpec { disks, ..listener.clone() }),
         }
     }
     let is_new = |target: &&IscsiSpec| spec.targets.iter().all(|it| it.target != target.target);
@@ -204,6 +208,17 @@ pub fn without(spec: &DaemonSpec, disk: &str) -> DaemonSpec {
     }
     spec.targets.retain(|target| !target.luns.is_empty());
     spec
+}
+
+/// The places of disks that both have, and these.
+fn places(of: &DaemonSpec, other: &DaemonSpec) -> BTreeMap<String, ListenerSpec> {
+    let is_common = |name: &&Name| find(of, name).is_some() && find(other, name).is_some();
+    let common = |it: &ListenerSpec| ListenerSpec {
+        disks: it.disks.iter().filter(is_common).cloned().collect(),
+        ..it.clone()
+    };
+    let listeners = of.listeners.iter().map(|it| (it.place(), common(it)));
+    listeners.filter(|(_, it)| !it.disks.is_empty()).collect()
 }
 
 /// The targets of `new`, as far as a daemon that runs with `old` has them: units come and go with their disks, anything else

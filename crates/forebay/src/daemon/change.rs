@@ -152,6 +152,8 @@ pub(super) async fn resize(
 
 async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resized> {
     let _one = state.turns.resizing.lock().await;
+    // It may have been opened again meanwhile.
+    let served = state.as_it_is(&served);
     let disk = &served.handle;
     let before = disk.size();
     let look = match disk.measure(None).await? {
@@ -230,6 +232,7 @@ pub(super) async fn end(
             state.note_ended(&disk, None);
             let text = "the disk was detached: primary storage has everything";
             state.report(Some(name), Severity::Info, text);
+            state.close_unused_places().await;
             state.close_unused_flash().await;
             return Ok(());
         }
@@ -238,6 +241,9 @@ pub(super) async fn end(
         format!("it was not detached as it should be, and is not served any more: {trouble}");
     state.report(Some(name), Severity::Error, &trouble);
     state.note_ended(&disk, Some(trouble.clone()));
+    // Whoever asked is answered also while the daemon ends.
+    let of = state.clone();
+    tokio::spawn(async move { of.close_unused_places().await });
     bail!("disk '{name}': {trouble}")
 }
 

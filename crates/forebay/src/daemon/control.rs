@@ -291,7 +291,7 @@ impl ControlState {
         let attached = self.frontends.attach(&self.opener.spec(), disk).await;
         if disk.disk.ended().is_some() {
             // Meanwhile: nobody is to find it any more.
-            self.frontends.detach(&self.opener.spec(), &disk.name.0);
+            self.frontends.detach(&disk.name.0);
             lock(&self.lists.unattached).remove(&disk.name.0);
             return Ok(());
         }
@@ -308,8 +308,7 @@ impl ControlState {
         let is_it = |disk: &Ready| disk.name.0 == name && disk.disk.ended().is_none();
         let disk = lock(&self.lists.ready).iter().find(|disk| is_it(disk)).cloned();
         let disk = disk.filter(|_| lock(&self.lists.unattached).contains(name))?;
-        let attached = self.attach(&disk).await.map_err(|missing| missing.why);
-        disk.disk.ended().is_none().then_some(attached)
+        Some(self.attach(&disk).await.map_err(|missing| missing.why))
     }
 
     /// The disks that clients do not find everywhere.
@@ -374,7 +373,7 @@ impl ControlState {
         disk.handle.let_go();
         lock(&self.lists.ready).retain(|ready| ready.name.0 != disk.name());
         self.opener.shards.forget(disk.name());
-        self.frontends.detach(&self.opener.spec(), disk.name());
+        self.frontends.detach(disk.name());
         systemd::disks_changed(self);
         if self.present().is_empty() {
             self.end.emptied.notify_one();
@@ -413,7 +412,8 @@ impl ControlState {
     pub(super) fn forget(&self, name: &str) {
         self.opener.change_spec(difference::without(&self.opener.spec(), name));
         lock(&self.lists.refused).retain(|known| known.name != name);
-        self.frontends.close_unused(&self.opener.spec());
+        // One that ended in trouble.
+        lock(&self.lists.disks).retain(|known| known.name() != name || known.ended().is_none());
     }
 
     /// The disks that are configured and not served.

@@ -114,8 +114,8 @@ impl Frontends {
         Ok(())
     }
 
-    /// No client finds a disk that has ended. Its device goes, and who listened for it alone.
-    pub(super) fn detach(&self, spec: &DaemonSpec, disk: &str) {
+    /// No client finds a disk that has ended. Its device goes.
+    pub(super) fn detach(&self, disk: &str) {
         let mut bound = self.bound();
         for (state, served) in bound.listeners.values() {
             state.tell_disks(served.remove(disk));
@@ -124,7 +124,6 @@ impl Frontends {
         drop(bound);
         // It waits for whoever is at its socket.
         tokio::task::spawn_blocking(move || drop(device));
-        self.close_unused(spec);
     }
 
     /// NBD clients who come from now on see a disk as it was opened again.

@@ -133,6 +133,7 @@ pub(super) async fn serve(
     if decision.is_none()
         && let Some(attached) = state.attach_again(name).await
     {
+        anyhow::ensure!(state.find(name).is_ok(), "it was detached meanwhile");
         match attached {
             Ok(()) => state.report(Some(name), Severity::Info, EVERYWHERE),
             Err(error) => resolved.warnings.push(not_everywhere(state, name, &error)),
@@ -177,7 +178,8 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         tokio::time::sleep(TRY_EVERY).await;
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
-            if let Some(Ok(())) = state.attach_again(&name).await {
+            let attached = state.attach_again(&name).await;
+            if matches!(attached, Some(Ok(()))) && state.find(&name).is_ok() {
                 state.report(Some(&name), Severity::Info, EVERYWHERE);
             }
         }

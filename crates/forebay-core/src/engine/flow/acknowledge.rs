@@ -89,7 +89,7 @@ impl Parts {
         while let Some(key) = self.write_back.as_mut().and_then(|log| log.next_satisfied()) {
             match self.requests.table[key].job {
                 Job::Flush => self.answer_log_flush(key, cx),
-                Job::Read(_) | Job::Write(_) | Job::Zero(_) | Job::Allocation => {
+                Job::Read(_) | Job::Write(_) | Job::Zero(_) | Job::Allocation(_) => {
                     self.may_acknowledge(key, cx);
                 }
             }
@@ -109,7 +109,7 @@ impl Parts {
         let bytes = match entry.job {
             Job::Write(_) => entry.range.len(),
             // Zeroes cost the destager one I/O, whatever their length.
-            Job::Zero(_) | Job::Read(_) | Job::Flush | Job::Allocation => PAGE,
+            Job::Zero(_) | Job::Read(_) | Job::Flush | Job::Allocation(_) => PAGE,
         };
         let at_once = self.requests.latency_of(key) == LatencyOf::CompareAndWrite;
         if let Some(write_back) = &mut self.write_back {

@@ -134,7 +134,7 @@ impl Parts {
                 Job::Zero(job) if job.cursor > request.range.start => {
                     request.failed.get_or_insert(IoStatus::IoError);
                 }
-                Job::Zero(_) | Job::Write(_) | Job::Flush | Job::Allocation => {}
+                Job::Zero(_) | Job::Write(_) | Job::Flush | Job::Allocation(_) => {}
             }
         }
         let mut visits = cache.visits_max() * AT_RISK_CALLS;

@@ -15,6 +15,7 @@ use crate::requests::in_flight::Job;
 use crate::requests::overlap::Access;
 use crate::status::IoStatus;
 use crate::table::Key;
+use crate::write_back::WriteBack;
 
 /// Extents of one answer at most.
 const EXTENTS_MAX: usize = 256;
@@ -31,11 +32,19 @@ impl Parts {
             let whole = Extent { len: request.range.len(), state: ExtentState::Allocated };
             return reply_extents(cx.now, request, &[whole], cx.actions);
         }
-        self.enter(request, Access::Read(ByteRange::default()), request.range, Job::Allocation, cx);
+        self.enter(
+            request,
+            Access::Read(ByteRange::default()),
+            request.range,
+            Job::Allocation(None),
+            cx,
+        );
     }
 
     pub(in crate::engine) fn run_allocation(&mut self, key: Key, cx: &mut Cx<'_>) {
         let range = cx.align_to_backend(self.requests.table[key].range);
+        let log = self.write_back.as_ref().filter(|log| !log.is_empty());
+        self.requests.table[key].job = Job::Allocation(log.map(WriteBack::freed));
         let io = RequestIo::Extents;
         self.requests.start_io(key, io, Target::Backend, range, IoOp::Extents, cx);
     }
@@ -46,6 +55,10 @@ impl Parts {
         if entry.answered {
             return self.requests.forget(key, cx);
         }
+        // Bytes may have gone from the log to primary storage after that looked where they are.
+        let has_freed = |freed| self.write_back.as_ref().is_none_or(|log| log.freed() != freed);
+        let is_old = matches!(entry.job, Job::Allocation(Some(freed)) if has_freed(freed));
+        let extents = if is_old { &[] } else { extents };
         // The question was grown to logical blocks; the answer is cut back to the request.
         let mut position = cx.align_to_backend(entry.range).start;
         let first = cx.actions.extents.len();

@@ -122,7 +122,7 @@ impl Parts {
                 }
             }
             Stage::Running => match entry.job {
-                Job::Read(_) | Job::Allocation => {
+                Job::Read(_) | Job::Allocation(_) => {
                     self.leave_overlay(key);
                     self.requests.overlap.leave(key, &mut cx.ready);
                 }

@@ -362,3 +362,26 @@ fn a_read_that_waited_for_a_buffer_over_a_change_of_mode_sees_the_log() {
     rig.settle();
     assert_eq!(rig.replied(1).2[0], 0x55);
 }
+
+#[test]
+fn what_primary_storage_said_before_it_was_destaged_makes_no_hole_of_it() {
+    use crate::action::{Extent, ExtentState};
+    let mut rig = write_back(with_log());
+    rig.write(1, 0, 8192, 7);
+    rig.submit(2, 0, 64 * KIB, Op::Allocation);
+    let at = rig.find("E 0+65536");
+    let asked = rig.pending.remove(at);
+    // Zeroes have all of the log forgotten as soon as primary storage has it.
+    let op = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false };
+    rig.submit(3, 128 * KIB, 4096, op);
+    // For less time than primary storage may take for its answer.
+    for _ in 0..20 {
+        rig.grant();
+        rig.settle();
+        rig.tick(100);
+    }
+    let hole = [Extent { len: 64 * KIB, state: ExtentState::Hole }];
+    rig.engine.complete_extents(rig.now, asked.id, &hole, &mut rig.actions);
+    let whole = Extent { len: 64 * KIB, state: ExtentState::Allocated };
+    assert_eq!(rig.actions.extents, [whole]);
+}

@@ -213,7 +213,8 @@ impl WriteBack {
             }
         }
         let waits = !log.segments.has_no_reader() && self.forgets_at() > cx.now;
-        if self.forgets_all() && !waits {
+        let has_any = !self.log.index.is_empty() || self.log.health.failed.is_some();
+        if has_any && self.forgets_all() && !waits {
             self.log.forget_all();
         }
     }

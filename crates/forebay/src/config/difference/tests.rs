@@ -109,3 +109,38 @@ fn what_a_daemon_has_taken_over_has_disks_as_they_were_opened_and_those_that_sti
     assert_eq!((gone.disks.len(), gone.listeners.len()), (2, 2));
     assert_eq!(differences(&gone, &new).len(), 1);
 }
+
+#[test]
+fn a_disk_that_still_goes_is_found_where_it_was_and_no_other_with_it() {
+    let disk = |name| format!("[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\n");
+    let at = |place, disks| format!("[[nbd]]\nlisten = \"unix:/{place}\"\ndisks = {disks}\n");
+    let (two, three) = (disk("a") + &disk("b"), disk("a") + &disk("b") + &disk("c"));
+    let old = spec(&(three + &at("x", "[\"a\", \"c\"]") + &at("y", "[\"b\", \"c\"]")));
+    // Clients are attached to c. The others change places, and nobody else is at the one of a.
+    let new = spec(&(two + &at("y", "[\"a\", \"b\"]")));
+    let force = in_force(&old, &new);
+    let found: Vec<(String, Vec<&str>)> = force
+        .listeners
+        .iter()
+        .map(|it| (it.place(), it.disks.iter().map(|name| name.0.as_str()).collect()))
+        .collect();
+    assert_eq!(found, [("/y".into(), vec!["a", "b", "c"]), ("/x".into(), vec!["c"])]);
+    assert_eq!(without(&force, "c").listeners, new.listeners);
+}
+
+#[test]
+fn a_disk_that_moves_is_named_also_while_others_come_or_go() {
+    let disk = |name, at| {
+        format!("[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:/{at}\"]\n")
+    };
+    let kinds = |old: &[&String], new: &[&String]| {
+        let text = |disks: &[&String]| disks.iter().map(|disk| disk.as_str()).collect::<String>();
+        let found = differences(&spec(&text(old)), &spec(&text(new)));
+        found.iter().map(Difference::kind).collect::<Vec<_>>()
+    };
+    let (a, moved, b) = (disk("a", "a"), disk("a", "x"), disk("b", "b"));
+    assert_eq!(kinds(&[&a, &b], &[&moved]), ["removed", "listeners"]);
+    assert_eq!(kinds(&[&a], &[&moved, &b]), ["added", "listeners"]);
+    assert_eq!(kinds(&[&a, &b], &[&a]), ["removed"]);
+    assert_eq!(kinds(&[&a], &[&a, &b]), ["added"]);
+}
