@@ -4,6 +4,7 @@ import os
 import random
 import time
 
+import nbd
 from bed import MIB, eventually, free_port, pattern, test
 from test_reload import Load, Served, client, disk, images
 
@@ -238,6 +239,24 @@ def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_s
     os.rmdir(taken)
     eventually(lambda: "served everywhere now" in served.events(), "the address is tried again", 20)
     client(bed, "b", "taken").pread(4096, 0)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def the_first_disk_of_a_listener_leaves_its_place_to_the_next(bed):
+    images(bed, "a", "b")
+    text = '[[disk]]\nname = "%s"\nbackend = "file:%s"\nram = "8MiB"\n'
+    disks = [text % (name, bed.path(name + ".raw")) for name in "ab"]
+    served = Served(bed, *disks, more='[[nbd]]\nlisten = "unix:%s"\n' % bed.path("a.sock"))
+    client(bed, "b", "a").pwrite(pattern(0, 4096, 2), 0)
+    bed.run([bed.program, "disk", "remove", "a", "--control", served.control])
+
+    def is_default():
+        try:
+            return bytes(client(bed, "", "a").pread(4096, 0)) == pattern(0, 4096, 2)
+        except nbd.Error:
+            return False
+    eventually(is_default, "who names no disk finds the one that is left")
     assert served.server.stop() == 0
 
 

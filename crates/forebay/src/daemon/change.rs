@@ -232,8 +232,9 @@ pub(super) async fn end(
             state.note_ended(&disk, None);
             let text = "the disk was detached: primary storage has everything";
             state.report(Some(name), Severity::Info, text);
-            state.close_unused_places().await;
+            // This first: the daemon may end now, and waits for whoever has begun with that.
             state.close_unused_flash().await;
+            close_places(state);
             return Ok(());
         }
     };
@@ -241,10 +242,14 @@ pub(super) async fn end(
         format!("it was not detached as it should be, and is not served any more: {trouble}");
     state.report(Some(name), Severity::Error, &trouble);
     state.note_ended(&disk, Some(trouble.clone()));
-    // Whoever asked is answered also while the daemon ends.
-    let of = state.clone();
-    tokio::spawn(async move { of.close_unused_places().await });
+    close_places(state);
     bail!("disk '{name}': {trouble}")
+}
+
+/// Closes where nobody is to find a disk any more; whoever asked for its end is answered meanwhile.
+pub(super) fn close_places(state: &Arc<ControlState>) {
+    let state = state.clone();
+    tokio::spawn(async move { state.close_unused_places().await });
 }
 
 async fn change(

@@ -257,8 +257,14 @@ pub(super) async fn take_over(
     let is_new = |place: &String, name| {
         !old.listeners.iter().any(|it| it.place() == *place && it.disks.contains(name))
     };
+    let is_added = |name: &String| {
+        found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == *name))
+    };
     let is_of_change = |(disk, missing): &&(String, Missing)| {
-        asked.is_none_or(|it| it.0 == *disk && missing.places.iter().any(|place| is_new(place, it)))
+        !is_added(disk)
+            && asked.is_none_or(|it| {
+                it.0 == *disk && missing.places.iter().any(|place| is_new(place, it))
+            })
     };
     if let Some(at) = found.iter().position(|it| matches!(it, Difference::Listeners)) {
         let said = missing.iter().filter(is_of_change);

@@ -168,6 +168,8 @@ async fn end(state: &Arc<ControlState>, name: &Name) -> Result<()> {
         format!("disk '{name}' was detached, and a restart serves it again as it was")
     })?;
     state.opener.change_spec(DaemonSpec { sources: Some(sources), ..(*spec).clone() });
+    // Those that are left are found as they are listed now.
+    change::close_places(state);
     state.report(Some(&name.0), Severity::Info, "the disk was removed from the configuration");
     Ok(())
 }
