@@ -24,6 +24,8 @@ use forebay_io::reactor::{Completion, ReactorKind, Token};
 use super::mailbox::Home;
 use super::*;
 
+mod ends;
+
 /// Primary storage that listens on a connection from when it is attached.
 struct Listening {
     inner: Box<dyn Backend>,
@@ -127,71 +129,6 @@ async fn a_disk_that_cannot_be_taken_leaves_nothing_behind_that_could_complete()
         assert!(first.flush().await.unwrap() && second.flush().await.unwrap());
         assert_eq!(shard.drain().unwrap().await.unwrap().len(), 2);
     }
-}
-
-#[tokio::test]
-async fn a_disk_that_was_detached_keeps_no_memory() {
-    for kind in [None, Some(ReactorKind::Epoll)] {
-        let (_log, events) = EventLog::start(None).unwrap();
-        let shard = ShardHandle::start(0, 1, kind, events).unwrap();
-        let (stays, _peer) = disk("stays", Mode::WriteThrough);
-        let stays = shard.sender().add(stays).await.unwrap();
-        for _ in 0..3 {
-            let lives = Arc::default();
-            let (goes, _peer) = disk_that("goes", Mode::WriteThrough, Arc::clone(&lives));
-            let memory = Arc::downgrade(&goes.memory);
-            let goes = shard.sender().add(goes).await.unwrap();
-            assert!(goes.flush().await.unwrap() && memory.strong_count() > 0);
-            goes.detach().await.unwrap();
-            assert_eq!(memory.strong_count(), 0);
-            assert!(goes.detach().await.is_ok() && goes.stats().await.is_ok(), "until it is left");
-            goes.let_go();
-            while Arc::strong_count(&lives) > 1 {
-                assert!(stays.flush().await.unwrap());
-            }
-        }
-        assert_eq!(shard.drain().unwrap().await.unwrap().len(), 4);
-    }
-}
-
-#[tokio::test]
-async fn an_end_knows_of_what_a_process_before_has_sent_and_a_detach_waits_for_it() {
-    let (_log, events) = EventLog::start(None).unwrap();
-    let shard = ShardHandle::start(0, 1, None, events).unwrap();
-    let holds = Arc::new(AtomicBool::new(true));
-    let (goes, _peer) = disk_that("goes", Mode::WriteThrough, holds.clone());
-    let goes = shard.sender().add(goes).await.unwrap();
-    let detached = tokio::spawn({
-        let goes = goes.clone();
-        async move { goes.detach().await.unwrap() }
-    });
-    while !goes.stats().await.unwrap().is_detaching {
-        tokio::task::yield_now().await;
-    }
-    assert!(goes.stats().await.is_ok() && !detached.is_finished());
-    holds.store(false, Ordering::Relaxed);
-    // It hears of it with its next turn.
-    assert!(goes.stats().await.is_ok());
-    assert!(detached.await.unwrap().is_quiet);
-
-    // The daemon ends meanwhile.
-    let holds = || Arc::new(AtomicBool::new(true));
-    let (stays, _other) = disk_that("stays", Mode::WriteThrough, holds());
-    shard.sender().add(stays).await.unwrap();
-    let (waits, _third) = disk_that("waits", Mode::WriteThrough, holds());
-    let waits = shard.sender().add(waits).await.unwrap();
-    let detached = tokio::spawn({
-        let waits = waits.clone();
-        async move { waits.detach().await }
-    });
-    while !waits.stats().await.unwrap().is_detaching {
-        tokio::task::yield_now().await;
-    }
-    let drained = shard.drain().unwrap().await.unwrap();
-    let is_quiet = |name| drained.iter().find(|disk| disk.name == name).unwrap().is_quiet;
-    assert!(is_quiet("goes") && !is_quiet("stays") && !is_quiet("waits"));
-    assert!(!drained.iter().find(|disk| disk.name == "waits").unwrap().is_detaching);
-    let _ = detached.await.unwrap();
 }
 
 #[tokio::test]
@@ -431,21 +368,6 @@ async fn a_disk_whose_end_finds_no_room_in_the_mailbox_holds_its_clients_no_long
         tokio::task::yield_now().await;
     }
     handle.detach().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_shard_ends_however_many_commands_wait() {
-    let (_log, events) = EventLog::start(None).unwrap();
-    let shard = ShardHandle::start(0, 1, None, events).unwrap();
-    let (new, _peer) = disk("disk", Mode::WriteThrough);
-    let handle = shard.sender().add(new).await.unwrap();
-    let (goes_on, has_begun) = stop(&handle);
-    has_begun.recv().unwrap();
-    let nothing = || mailbox::Command::Disk(handle.id(), Box::new(|_| ()));
-    while handle.home.shard().send(nothing()).is_ok() {}
-    let drained = shard.drain().unwrap();
-    goes_on.send(()).unwrap();
-    assert_eq!(drained.await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -12,9 +12,10 @@ use forebay_backends::Probe;
 use forebay_core::flash_pool::sidecar::SidecarState;
 use forebay_core::ids::{Generation, Uuid};
 
+use super::claims::check_claim;
 use super::detached::Detached;
 use super::sidecar::SidecarPlace;
-use super::{Fence, check_claim, names, words};
+use super::{Fence, names, words};
 use crate::events::Severity;
 use crate::pool::host;
 

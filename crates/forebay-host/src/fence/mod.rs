@@ -32,6 +32,7 @@ use forebay_core::ids::{Generation, Uuid};
 use forebay_core::journal::Medium;
 
 mod alone;
+mod claims;
 mod detached;
 mod disk_place;
 mod journal_named;
@@ -58,6 +59,7 @@ pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
 use super::events::Severity;
 use super::journal::{self, Primary};
 use super::pool::{DiskWish, EndOfSession, Pool, host};
+use claims::{check_left_behind, check_readable};
 use detached::Detached;
 use journal_named::check_torn;
 pub(crate) use journal_named::is_of_another;
@@ -110,67 +112,6 @@ pub struct Fence {
     /// For whoever finds that flash is dead.
     revoker: Option<Arc<Revoker>>,
     detached: Detached,
-}
-
-/// Refuses primary storage that belongs to another disk, whose log may hold newer data. For a disk without flash; what was
-/// found, otherwise.
-///
-/// # Errors
-/// It does, and the administrator has not said that this disk takes it over.
-fn check_claim(
-    probe: Option<&Probe>,
-    place: &SidecarPlace,
-    takes_over: Option<Uuid>,
-    state: Option<&Path>,
-) -> Result<Found> {
-    check_left_behind(probe, takes_over, state, |there| is_claimed(there, None, None, |_| false))?;
-    let found = sidecar::read(place.path());
-    match &found {
-        Found::There(sidecar)
-            if is_claimed(sidecar, None, None, |_| false) && takes_over != Some(sidecar.disk) =>
-        {
-            Err(words::claimed(sidecar, place, state).into())
-        }
-        Found::There(sidecar) => {
-            check_torn(sidecar, probe, place)?;
-            Ok(found)
-        }
-        Found::NoPlace | Found::Missing | Found::Unreadable(_) => {
-            check_readable(&found, place)?;
-            Ok(found)
-        }
-    }
-}
-
-/// Refuses primary storage whose sidecar cannot be read, for a disk that knows nothing of it: that may be the sidecar of
-/// another disk, whose log may hold newer data.
-///
-/// # Errors
-/// It cannot be read.
-fn check_readable(found: &Found, place: &SidecarPlace) -> Result<()> {
-    match found {
-        Found::Unreadable(why) => Err(words::unreadable(place, why).into()),
-        Found::NoPlace | Found::Missing | Found::There(_) => Ok(()),
-    }
-}
-
-/// Refuses an image that was renamed away from a sidecar of another disk, whose log may hold newer data.
-///
-/// # Errors
-/// It was, and the administrator has not said that this disk takes it over.
-fn check_left_behind(
-    probe: Option<&Probe>,
-    takes_over: Option<Uuid>,
-    state: Option<&Path>,
-    is_claimed: impl Fn(&Sidecar) -> bool,
-) -> Result<()> {
-    let left = probe.and_then(|probe| names::left_behind(probe, state));
-    match left {
-        Some((name, there)) if is_claimed(&there) && takes_over != Some(there.disk) => {
-            Err(words::left_behind(&name, &there, state).into())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Judges whether primary storage is what the disk left; `facts` are granules that a cache holds and that

@@ -9,11 +9,13 @@ use std::time::SystemTime;
 use forebay_backends::{OpenOptions, Uri};
 use forebay_core::cache_index::header::RingHeader;
 
+use super::claims::check_claim;
 use super::*;
 use crate::events::EventLog;
 use crate::pool::owner::PoolOwner;
 use crate::pool::{OpenedLog, Share};
 
+mod sidecars;
 mod torn;
 
 const MIB: u64 = 1 << 20;
@@ -464,108 +466,4 @@ fn what_a_cache_holds_is_compared_with_primary_storage() {
     let verdict = |fact| bed.examine(&mut bed.pool(), &[fact]).unwrap().1.verdict;
     assert_eq!(verdict(fact(&[1; 4096])), Verdict::Strong);
     assert_eq!(verdict(fact(&[2; 4096])), Verdict::Mismatch(fence::Change::Content));
-}
-
-#[test]
-fn other_sidecars_claim_or_contradict() {
-    let bed = Bed::new();
-    bed.serve().leave(EndOfSession::Clean);
-    let path = bed.path("db.raw.forebay");
-    let own = bed.sidecar();
-    let put = |sidecar: &Sidecar| sidecar::write(&path, sidecar).map(|_| ()).unwrap();
-    put(&Sidecar { generation: Generation(9), ..own.clone() });
-    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::FlashRolledBack { .. })));
-    put(&Sidecar { generation: Generation(0), ..own.clone() });
-    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::SidecarRolledBack { .. })));
-    let stranger = Sidecar { disk: Uuid([8; 16]), pool: Uuid([9; 16]), ..own.clone() };
-    put(&stranger);
-    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
-    put(&Sidecar { state: SidecarState::Dirty, ..stranger.clone() });
-    let state = bed.path("state");
-    let error = || check_claim(None, &bed.place(), None, Some(&state)).unwrap_err().to_string();
-    assert!(error().contains("this host does not know where its pool is"), "{}", error());
-    let link = state.join(format!("{}.pool", stranger.pool));
-    fs::create_dir_all(&state).unwrap();
-    std::os::unix::fs::symlink("/srv/flash", link).unwrap();
-    assert!(error().contains("its pool was at /srv/flash last"), "{}", error());
-    let error = bed.examine(&mut bed.pool(), &[]).err().expect("it is another's").to_string();
-    assert!(
-        error.contains("disk 'db' of another pool") && error.contains("--take-over"),
-        "{error}"
-    );
-    assert!(check_claim(None, &bed.place(), None, None).is_err());
-    assert!(check_claim(None, &bed.place(), Some(stranger.disk), None).is_ok());
-    fs::remove_file(&path).unwrap();
-    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
-    fs::write(&path, "something else").unwrap();
-    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
-}
-
-#[test]
-fn a_sidecar_that_cannot_be_read_refuses_who_knows_nothing_of_primary_storage() {
-    let bed = Bed::new();
-    bed.serve().leave(EndOfSession::Dirty);
-    let path = bed.path("db.raw.forebay");
-    let mut spoilt = fs::read(&path).unwrap();
-    spoilt.push(b'\n');
-    fs::write(&path, &spoilt).unwrap();
-    fs::rename(bed.path("pool"), bed.path("away")).unwrap();
-    let error = bed.examine(&mut bed.pool(), &[]).err().expect("it may be another's").to_string();
-    assert!(error.contains("cannot be read") && error.contains("db.raw.forebay"), "{error}");
-    assert!(check_claim(None, &bed.place(), None, None).is_err(), "without flash neither");
-    assert_eq!(fs::read(&path).unwrap(), spoilt);
-    fs::remove_file(bed.path("pool")).unwrap();
-    fs::rename(bed.path("away"), bed.path("pool")).unwrap();
-    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar), "its own disk knows more");
-}
-
-#[test]
-fn a_log_does_not_become_dirty_beside_a_sidecar_that_says_that_nothing_is() {
-    let begin = |bed: &Bed| {
-        // Where the new sidecar would be made there is a folder.
-        fs::create_dir(bed.path("db.raw.forebay.new")).unwrap();
-        let mut pool = bed.pool();
-        let (number, examined) = bed.examine(&mut pool, &[]).unwrap();
-        pool.begin_session(number).unwrap();
-        let mut notes = Vec::new();
-        let mut fence = match examined.begin(&pool, number, true, &mut notes) {
-            Ok(fence) => fence,
-            Err(error) => {
-                assert!(error.is::<Refused>(), "other disks are served: {error}");
-                return false;
-            }
-        };
-        fence.follow(true, &mut notes).unwrap();
-        assert_eq!(notes.len(), 1, "{notes:?}");
-        true
-    };
-    let bed = Bed::new();
-    assert!(begin(&bed), "no sidecar says nothing");
-    let bed = Bed::new();
-    bed.serve().leave(EndOfSession::Clean);
-    assert!(!begin(&bed));
-    let bed = Bed::new();
-    bed.serve().leave(EndOfSession::Dirty);
-    assert!(begin(&bed), "it says already that the log may be dirty");
-}
-
-#[test]
-fn a_decision_about_a_disk_leaves_primary_storage_to_the_disk_that_has_it_by_now() {
-    let bed = Bed::new();
-    bed.serve().leave(EndOfSession::Dirty);
-    let path = bed.path("db.raw.forebay");
-    let own = bed.sidecar();
-    let stranger = Sidecar { disk: Uuid([8; 16]), pool: Uuid([9; 16]), ..own };
-    sidecar::write(&path, &stranger).unwrap();
-    let decide = |decision| {
-        let pool = resolve::open_pool(&bed.path("pool")).unwrap();
-        resolve::decide(pool, "db", None, &decision)
-    };
-    let error = decide(resolve::Decision::UseLog).unwrap_err().to_string();
-    assert!(error.contains("belongs to the disk 'db' now"), "{error}");
-    assert_eq!(bed.sidecar(), stranger);
-    decide(resolve::Decision::DiscardLog("0".into())).unwrap();
-    assert_eq!(bed.sidecar(), stranger);
-    fs::remove_file(&path).unwrap();
-    decide(resolve::Decision::UseLog).unwrap();
 }

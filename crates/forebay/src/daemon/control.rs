@@ -12,13 +12,12 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
 use forebay_shard::{DiskStatus, Drained, Gone};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
 
 use anyhow::Result;
 
-use super::api::{
-    AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, ListenerInfo, RefusedDisk,
-};
+use super::api::{AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::figures::{Figures, Known};
 use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
@@ -30,6 +29,8 @@ use super::{
     reload, settings, systemd,
 };
 use crate::config::{DiskSpec, difference};
+
+mod attached;
 
 /// What the control socket can tell.
 #[derive(Debug)]
@@ -212,6 +213,25 @@ async fn events(
     Json(lines)
 }
 
+/// Answers at the control socket until it `ends`.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn serve_control(
+    listener: std::os::unix::net::UnixListener,
+    state: Arc<ControlState>,
+    ends: oneshot::Receiver<()>,
+) -> Result<JoinHandle<()>> {
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    Ok(tokio::spawn(async move {
+        let ended = async move { drop(ends.await) };
+        let served = axum::serve(listener, router(state)).with_graceful_shutdown(ended);
+        if let Err(error) = served.await {
+            tracing::error!("the control socket failed: {error}");
+        }
+    }))
+}
+
 impl ControlState {
     pub(super) fn new(
         about: DaemonInfo,
@@ -301,49 +321,6 @@ impl ControlState {
             Err(_) => unattached.insert(disk.name.0.clone()),
         };
         attached
-    }
-
-    /// Tries it again for a disk that clients do not find everywhere; `None`: it is none.
-    pub(super) async fn attach_again(&self, name: &str) -> Option<Result<()>> {
-        let is_it = |disk: &Ready| disk.name.0 == name && disk.disk.ended().is_none();
-        let disk = lock(&self.lists.ready).iter().find(|disk| is_it(disk)).cloned();
-        let disk = disk.filter(|_| lock(&self.lists.unattached).contains(name))?;
-        Some(self.attach(&disk).await.map_err(|missing| missing.why))
-    }
-
-    /// The disks that clients do not find everywhere.
-    pub(super) fn unattached(&self) -> BTreeSet<String> {
-        lock(&self.lists.unattached).clone()
-    }
-
-    /// True when clients find the disk at one place at least.
-    pub(super) fn is_found(&self, name: &str) -> bool {
-        let mut listeners = self.listeners().into_iter();
-        listeners.any(|it| it.disks.iter().any(|disk| disk == name))
-            || self.frontends.device(name).is_some()
-    }
-
-    /// Clients find each disk where the configuration says by now; the disks that they do not find everywhere.
-    pub(super) async fn attach_all(&self) -> Vec<(String, Missing)> {
-        // One is attached after the other: two would both bind an address that is new.
-        let _one = self.turns.opening.lock().await;
-        let ready = lock(&self.lists.ready).clone();
-        let mut missing = Vec::new();
-        for disk in ready.iter().filter(|disk| disk.disk.ended().is_none()) {
-            if let Err(error) = self.attach(disk).await {
-                missing.push((disk.name.to_string(), error));
-            }
-        }
-        missing
-    }
-
-    /// Nobody listens any more where the configuration names no place; these are free then.
-    pub(super) async fn close_unused_places(&self) {
-        // A disk that is being attached has made a place before it is there.
-        let _no_other = self.turns.opening.lock().await;
-        for served in self.frontends.close_unused(&self.opener.spec()) {
-            served.wait_until_gone().await;
-        }
     }
 
     /// The daemon, without its disks and listeners.
@@ -452,11 +429,6 @@ impl ControlState {
             DiskInfo { addresses, ..disk.info() }
         });
         present.collect()
-    }
-
-    /// What listeners and portals are, and count.
-    pub(super) fn listeners(&self) -> Vec<ListenerInfo> {
-        self.frontends.states().into_iter().map(|listener| listener.info()).collect()
     }
 
     /// The statistics of a disk, as an answer.

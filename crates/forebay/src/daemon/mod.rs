@@ -183,7 +183,7 @@ impl Daemon {
         serve_disks(&control).await?;
         drop(starting);
         let (control_end, control_ends) = oneshot::channel();
-        let answering = serve_control(control_listener, control.clone(), control_ends)?;
+        let answering = control::serve_control(control_listener, control.clone(), control_ends)?;
         let (of_advice, of_history) = (control.clone(), control.clone());
         let (of_sharing, of_shards, of_places) =
             (control.clone(), control.clone(), control.clone());
@@ -470,21 +470,6 @@ fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-}
-
-fn serve_control(
-    listener: std::os::unix::net::UnixListener,
-    state: Arc<ControlState>,
-    ends: oneshot::Receiver<()>,
-) -> Result<JoinHandle<()>> {
-    let listener = tokio::net::UnixListener::from_std(listener)?;
-    Ok(tokio::spawn(async move {
-        let ended = async move { drop(ends.await) };
-        let served = axum::serve(listener, control::router(state)).with_graceful_shutdown(ended);
-        if let Err(error) = served.await {
-            tracing::error!("the control socket failed: {error}");
-        }
-    }))
 }
 
 /// The daemon, without its disks and listeners.

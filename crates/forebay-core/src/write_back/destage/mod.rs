@@ -46,6 +46,7 @@ mod run;
 mod shown;
 pub(crate) mod throttle;
 pub mod window;
+mod zeroes;
 
 use std::collections::{BTreeMap, VecDeque};
 
