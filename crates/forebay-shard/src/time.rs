@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use forebay_core::ids::Nanos;
 
-/// So late is nobody who is not stopped.
+/// Who is so late was stopped. On a host that has no CPU for a moment it may cost a timer [`GRACE`], and nothing else.
 const LATE: Nanos = Nanos::from_millis(100);
 /// The moment.
 const GRACE: Nanos = Nanos::from_millis(500);

@@ -7,6 +7,7 @@
 //! A run is a row of sectors, from one record in each page: of pages between its ends all sectors. A page of several records,
 //! or with gaps, is a run by itself: its parts are laid together on one more page of memory, and each row of sectors is a
 //! write. On logical blocks larger than a sector such a page is filled from primary storage first, and written whole.
+//! Zeroes of the log are no runs (`zeroes.rs`).
 
 use super::batch::To;
 use super::row::{Rows, lead_of};
