@@ -152,10 +152,15 @@ impl Parts {
             write_back.note_room();
         }
         let target = self.target_mode(cx);
+        let change = self.mode_change(cx);
+        let stays = change == ModeChange::Settled && target.logs();
+        if let Some(write_back) = self.write_back.as_mut().filter(|_| stays) {
+            // It may have drained for a mode that is not wanted any more.
+            write_back.forget_when_clean(false);
+        }
         if self.mode == target {
             return false;
         }
-        let change = self.mode_change(cx);
         let is_ready = match change {
             ModeChange::Settled => true,
             ModeChange::Draining => self.write_back.as_mut().is_none_or(|write_back| {

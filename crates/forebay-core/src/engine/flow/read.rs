@@ -203,6 +203,9 @@ impl Parts {
             return self.copy_from_ram(key, job, SlotRun { block, slot, first, end }, cx);
         }
         let granule = cx.grid.granule_range(block, first, first + 1);
+        if let Some(end) = self.end_of_left(job, granule, cx) {
+            return self.fetch(key, job, end, cx);
+        }
         if self.read_log(key, job, granule, cx) {
             return;
         }
@@ -225,6 +228,17 @@ impl Parts {
     fn usable(&self, block: BlockIndex, job: &ReadJob) -> Found {
         let found = self.cache.lookup(block);
         Found { flash: found.flash.filter(|_| !job.exact), ..found }
+    }
+
+    /// How far from the cursor on primary storage is read for the log, which has the same bytes; `None` when it is not.
+    fn end_of_left(&self, job: &ReadJob, granule: ByteRange, shared: &Shared) -> Option<u64> {
+        let log = self.write_back.as_ref()?;
+        let rest = ByteRange::new(job.cursor, job.target.end);
+        let size = shared.grid.granule_size();
+        let next = |range: &ByteRange| Some(ByteRange::at(range.end, size).intersect(rest));
+        let granules = std::iter::successors(Some(granule.intersect(rest)), next);
+        let left = granules.take_while(|&range| log.is_left_to_storage(range));
+        left.last().map(|range| range.end)
     }
 
     /// How far from the cursor on nothing is cached: neighbouring blocks are fetched in one I/O.

@@ -331,3 +331,18 @@ fn zeroes_that_take_long_count_in_a_drain() {
     assert_eq!(rig.engine.mode(), Mode::WriteThrough);
     assert_eq!((rig.backend[0], rig.backend[4096]), (8, 0));
 }
+
+#[test]
+fn a_drain_that_is_called_off_leaves_the_log_to_answer_reads() {
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!((rig.engine.mode(), rig.backend[0]), (Mode::WriteBack, 1));
+    rig.read(2, 0, 4096);
+    assert!(rig.drawn()[0].starts_with("log R"), "{:?}", rig.drawn());
+    rig.settle();
+}

@@ -162,3 +162,67 @@ fn at_the_end_nothing_waits_for_room() {
     rig.settle();
     assert!(rig.engine.is_idle());
 }
+
+/// A log of more than one segment, all of it on primary storage, of which request 100 reads what is at `start` from flash.
+fn with_a_read_under_way(start: u64) -> Rig {
+    let mut rig = write_back(with_log());
+    for tag in 1..=5 {
+        rig.write_with(tag, tag * 16 * KIB, 16 * KIB, tag as u8, true);
+        rig.commit();
+    }
+    rig.read(100, start, 4096);
+    let reads: Vec<_> = rig.pending.extract_if(.., |io| io.target == Target::Log).collect();
+    rig.settle_log();
+    rig.pending = reads;
+    assert!(rig.drawn()[0].starts_with("log R"));
+    rig
+}
+
+impl Rig {
+    /// Reads that begin before the last one ends, over and over; true when each delivered `byte`.
+    fn read_without_a_pause(&mut self, start: u64, byte: u8) -> bool {
+        for tag in 101..110 {
+            self.read(tag, start + tag % 2 * 4096, 4096);
+            self.complete(0, IoStatus::Ok);
+        }
+        (100..109).all(|tag| self.replied(tag).2.iter().all(|&found| found == byte))
+    }
+}
+
+#[test]
+fn reads_without_a_pause_do_not_keep_what_primary_storage_has_in_the_log() {
+    let mut rig = with_a_read_under_way(16 * KIB);
+    assert!(rig.unleased.is_empty(), "it is read");
+    assert!(rig.read_without_a_pause(16 * KIB, 1));
+    assert!(!rig.unleased.is_empty(), "its segment is free: {:?}", rig.drawn());
+}
+
+#[test]
+fn reads_without_a_pause_do_not_keep_a_disk_in_write_back() {
+    let mut rig = with_a_read_under_way(80 * KIB);
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    assert!(rig.read_without_a_pause(80 * KIB, 5));
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough, "{:?}", rig.drawn());
+}
+
+#[test]
+fn reads_of_what_primary_storage_lacks_come_from_the_log_while_older_ones_wait_to_be_freed() {
+    let mut rig = with_a_read_under_way(16 * KIB);
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.run_actions();
+    let under_way = rig.pending.remove(0);
+    // Half of a page: the other half is older, and on primary storage.
+    rig.write(6, 16 * KIB + 4096, 2048, 6);
+    rig.commit();
+    rig.read(101, 16 * KIB, 8192);
+    rig.settle();
+    let (_, status, bytes) = rig.replied(101);
+    assert_eq!(
+        (*status, &bytes[..4096], &bytes[6144..]),
+        (IoStatus::Ok, &[1; 4096][..], &[1; 2048][..])
+    );
+    assert_eq!(bytes[4096..6144], [6; 2048]);
+    rig.pending.push(under_way);
+    assert!(rig.unleased.is_empty(), "it is read still");
+}

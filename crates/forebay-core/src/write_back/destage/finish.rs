@@ -219,6 +219,16 @@ impl WriteBack {
         }
     }
 
+    /// True when primary storage has all that the log holds of `range`, and reads keep the log from freeing what nobody
+    /// needs any more: reads one after the other would do so for ever.
+    pub(crate) fn is_left_to_storage(&self, range: ByteRange) -> bool {
+        let log = &self.log;
+        let flushed = self.destager.notes.noted.flushed;
+        let waits_for_reads = log.segments.oldest_waits_for_reads(flushed)
+            || !log.segments.has_no_reader() && self.forgets_all();
+        waits_for_reads && log.index.touches(range) && !log.index.touches_after(range, flushed)
+    }
+
     /// True when all of the log is to be forgotten, once nobody reads it.
     pub(in crate::write_back) fn forgets_all(&self) -> bool {
         let log = &self.log;

@@ -215,6 +215,12 @@ impl Segments {
         (is_free && self.order.len() > 1).then_some(last)
     }
 
+    /// True when the oldest segment could be free, would nobody read it.
+    pub(in crate::write_back) fn oldest_waits_for_reads(&self, flushed: Sequence) -> bool {
+        let oldest = self.order.front().map(|&slot| &self.slots[slot as usize]);
+        self.order.len() > 1 && oldest.is_some_and(|o| o.last <= flushed && o.readers > 0)
+    }
+
     /// Takes the oldest segment out of use.
     pub(in crate::write_back) fn free_oldest(&mut self) -> SegmentId {
         let slot = self.order.pop_front().expect("there is an oldest segment");
