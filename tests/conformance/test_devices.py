@@ -100,6 +100,9 @@ def a_device_is_replaced_with_the_guests_at_work(bed):
     assert "there is no pool 'slow'" in tell(bed, served, "add-device", "slow", bed.path("new"), code=1)
     assert "joins the pool 'fast'" in tell(bed, served, "add-device", "fast", bed.path("new"))
     assert "leave --to out" in tell(bed, served, "drain", bed.path("old"), "--to", bed.path("other"), code=1)
+    # What waits for a restart has nothing to do with it.
+    served.write(disks[0] + "physical-block = '512B'\n", *disks[1:], more=pool(bed, "old", "other"))
+    assert served.reload()["a"] == ("at-next-start", None)
     assert "would change" in tell(bed, served, "drain", bed.path("old"), "--dry-run")
     assert devices(bed, served) == {"old": ["a", "c"], "other": ["b"]}
     said = tell(bed, served, "drain", bed.path("old"))

@@ -189,8 +189,12 @@ fn moves(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
         let find = |spec: &DaemonSpec| spec.disks.iter().find(|it| it.name == *name).cloned();
         matches!((find(old), find(new)), (Some(old), Some(new)) if !is_same_pool(&old, &new))
     };
+    let is_of_it = |difference: &Difference| match difference {
+        Difference::AtNextStart(_, keys) => keys.contains(&"flash"),
+        _ => true,
+    };
     let mut found = differences(old, new);
-    found.retain(|it| it.disk().is_some_and(moves));
+    found.retain(|it| it.disk().is_some_and(moves) && is_of_it(it));
     found
 }
 
