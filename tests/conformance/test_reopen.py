@@ -251,9 +251,9 @@ def an_initiators_unit_is_served_on_with_its_reservation(bed):
     load.terminate()
     assert load.wait(60) in (0, 128), load.returncode
     # Its pool has its name and its reservations: another one waits for a restart, and a command line cannot change.
-    said = bed.run([bed.program, "disk", "set", "disk", "--flash", bed.path("other") + ":32MiB", "--control",
-                    bed.path("disk.control")], code=None)
-    assert said.returncode == 1 and "only a start changes --flash" in said.stderr, said
+    for option, value in [("--flash", bed.path("other") + ":32MiB"), ("--nbd", "unix:" + bed.path("other.sock"))]:
+        said = bed.run([bed.program, "disk", "set", "disk", option, value, "--control", bed.path("disk.control")], code=None)
+        assert said.returncode == 1 and "only a start changes " + option in said.stderr, said
     assert one.stop() == 0
 
 

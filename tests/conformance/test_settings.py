@@ -204,8 +204,12 @@ def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_s
     taken = bed.path("taken.sock")
     os.mkdir(taken)
     load = Load(client(bed, "b"))
-    changed = told(bed, served, "set", "b", "--nbd", "unix:" + taken, code=1)
+    both = ["--iops-limit", "50000", "--ram", "16MiB"]
+    changed = told(bed, served, "set", "b", "--nbd", "unix:" + taken, *both, code=1)
     assert changed[None][0] == "listeners" and "disk 'b'" in changed[None][1] and taken in changed[None][1], changed
+    now = settings(bed, served, "b")
+    assert (now["iops-limit"]["value"], now["ram"]["value"]) == ("none", "8MiB"), now
+    assert "ram 8MiB" in served.events(), served.events()
     assert kept(bed) is None and settings(bed, served, "b")["nbd"]["origin"] == "file"
     assert "not everywhere" not in served.events()
     client(bed, "b").pread(4096, 0)

@@ -61,6 +61,11 @@ pub(super) async fn set(
     let edit = move |before: Before<'_>| {
         let disk = disk_of(before.spec, &of)?;
         ensure!(!settings.contains_key("name"), "a disk keeps its name");
+        ensure!(
+            before.sources.file.is_some() || !settings.contains_key("nbd"),
+            "{}",
+            only_at_start(&["nbd"])
+        );
         let mut settings = settings;
         keep_log(disk, before.sources, &mut settings);
         before.sources.changes.set(&of, &settings);
@@ -308,11 +313,7 @@ async fn change_config(
         _ => None,
     });
     if let Some(keys) = late {
-        let options: Vec<String> = keys.iter().map(|key| format!("--{key}")).collect();
-        bail!(
-            "only a start changes {}, and the command line of this daemon says it: start it with other options",
-            options.join(" and ")
-        );
+        bail!(only_at_start(keys));
     }
     let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
     if !dry_run {
@@ -326,6 +327,15 @@ async fn change_config(
     }
     let file = after.file.as_ref().map(|file| file.display().to_string());
     Ok(Reloaded { file, dry_run, changes })
+}
+
+/// Why a daemon without a configuration file does not change these.
+fn only_at_start(keys: &[&str]) -> String {
+    let options: Vec<String> = keys.iter().map(|key| format!("--{key}")).collect();
+    format!(
+        "only a start changes {}, and the command line of this daemon says it: start it with other options",
+        options.join(" and ")
+    )
 }
 
 /// What could not be made is not asked for any more. The disks that clients do not find everywhere.
@@ -346,15 +356,36 @@ async fn take_back(
     if let Err(error) = keep(&before).await {
         state.report(Some(&name.0), Severity::Error, &format!("{error:#}"));
     }
-    let mut spec = DaemonSpec { sources: Some(before), ..(*state.opener.spec()).clone() };
-    if !found.iter().any(|it| matches!(it, Difference::Listeners)) {
-        state.opener.change_spec(spec);
-        return Vec::new();
-    }
+    let mut spec = DaemonSpec { sources: Some(before.clone()), ..(*state.opener.spec()).clone() };
     // Nobody has closed the places of before.
     spec.listeners.clone_from(&old.listeners);
     state.opener.change_spec(spec);
-    state.attach_all().await
+    match tune_back(state, name, &before).await {
+        Ok(missing) => missing,
+        Err(error) => {
+            let text = format!("what the disk took over at work cannot be taken back: {error:#}");
+            state.report(Some(&name.0), Severity::Error, &text);
+            Vec::new()
+        }
+    }
+}
+
+/// What was taken over at work goes back to what is asked for by now. The disks that clients do not find everywhere.
+async fn tune_back(
+    state: &Arc<ControlState>,
+    name: &Name,
+    asked: &Sources,
+) -> Result<Vec<(String, Missing)>> {
+    let now = state.opener.spec();
+    let asked = reload::prepared(state, asked.spec_after(&now)?).await?;
+    let mut found = differences(&now, &asked);
+    found.retain(|it| matches!(it, Difference::Changed(disk, _) if disk == name));
+    let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
+    let missing = reload::take_over(state, &asked, Some(name), &found, &mut changes).await;
+    match changes.into_iter().find_map(|change| change.error) {
+        Some(error) => bail!(error),
+        None => Ok(missing),
+    }
 }
 
 /// Keeps what was changed, as files of this host.
