@@ -309,3 +309,29 @@ def strict_order_that_keeps_up_needs_no_journal_and_is_the_default(bed):
     assert (stats["counters"]["journal_windows"], stats["counters"]["journal_bytes"]) == (0, 0)
     h.shutdown()
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def no_order_is_left_to_the_page_cache(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    flushes = {}
+    for query in ("", "?direct=off"):
+        disk = bed.disk("file:" + image + query, flash=bed.path("pool") + ":64MiB", mode="write-back", extra=JOURNALED)
+        journal = image + ".forebay-journal"
+        opened = [fd for fd in os.listdir("/proc/%d/fd" % disk.process.pid)
+                  if os.path.realpath("/proc/%d/fd/%s" % (disk.process.pid, fd)) == os.path.realpath(journal)]
+        flags = [open("/proc/%d/fdinfo/%s" % (disk.process.pid, fd)).read() for fd in opened]
+        is_direct = [bool(int(text.split("flags:")[1].split()[0], 8) & os.O_DIRECT) for text in flags]
+        assert is_direct.count(True) == 1, (opened, flags)
+        h = nbd.NBD()
+        h.connect_uri(disk.uri)
+        before = disk.stats()["counters"]["backend_flushes"]
+        for block in range(64):
+            h.pwrite(pattern(block * 4096, 4096, 1), block * 4096, nbd.CMD_FLAG_FUA)
+        eventually(lambda: disk.stats()["log"]["dirty_bytes"] == 0, "it is destaged")
+        flushes[query] = disk.stats()["counters"]["backend_flushes"] - before
+        said = bed.run([bed.program, "events", "--control", bed.path("disk.control")])
+        assert ("through the page cache of this host" in said) == (query != ""), said
+        assert disk.stop() == 0
+    # An epoch has one, where it has more than a few in all.
+    assert flushes["?direct=off"] >= 16 > flushes[""], flushes

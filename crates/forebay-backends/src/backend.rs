@@ -35,6 +35,9 @@ pub struct Properties {
     pub write_zeroes: bool,
     /// Can tell holes from data.
     pub extents: bool,
+    /// What is written is in the page cache of this host, until it is flushed or the kernel chooses to: when the host
+    /// crashes, any of it may be lost, and later writes may not be.
+    pub in_page_cache: bool,
 }
 
 /// One I/O for a backend. Memory spans are relative to `arena`.

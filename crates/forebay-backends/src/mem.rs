@@ -36,6 +36,7 @@ impl MemBackend {
                 discard: true,
                 write_zeroes: true,
                 extents: true,
+                in_page_cache: false,
             },
             pages: BTreeMap::new(),
         }

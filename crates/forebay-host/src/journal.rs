@@ -93,7 +93,7 @@ impl JournalPlace {
         let path = std::path::absolute(path).context("its path cannot be made absolute")?;
         let text = path.display().to_string();
         // Not by way of its text: what looks like an escape in a name is none.
-        let uri = Uri::File(FileUri { path, direct: false, read_only: false });
+        let uri = Uri::File(FileUri { path, direct: true, read_only: false });
         Ok(JournalPlace { uri, text, is_beside: false })
     }
 

@@ -138,6 +138,7 @@ impl FileBackend {
                 discard: true,
                 write_zeroes: true,
                 extents: looks.is_some() && !is_block,
+                in_page_cache: !file.is_direct(),
             },
             is_block,
             _behind: behind,

@@ -161,6 +161,7 @@ impl NbdBackend {
             discard: can(TransmissionFlags::SEND_TRIM),
             write_zeroes: can(TransmissionFlags::SEND_WRITE_ZEROES),
             extents: export.allocation.is_some(),
+            in_page_cache: false,
         };
         let len_max = u64::from(export.block_max / export.block_min * export.block_min);
         Ok(NbdBackend {

@@ -192,6 +192,8 @@ fn a_journal_is_what_outlives_the_process_and_is_found_from_everywhere() {
     }
     let place = JournalPlace::beside(Path::new("/x/a%20b?.raw.forebay")).unwrap();
     assert_eq!(place.path(), Some(Path::new("/x/a%20b?.raw.forebay-journal")));
+    // Past the page cache as primary storage is: a crash of the host must not lose it alone.
+    assert!(matches!(&place.uri, Uri::File(file) if file.direct));
     let place = JournalPlace::at("journal").unwrap();
     assert!(place.path().unwrap().is_absolute());
     assert!(place.name(1).uri.unwrap().starts_with('/'));

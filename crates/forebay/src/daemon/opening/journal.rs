@@ -50,6 +50,8 @@ impl Opening<'_> {
         };
         match made {
             Ok((superblock, share)) => {
+                // What the host loses of it need not be what it loses of primary storage.
+                is_beside &= !share.backend.properties().in_page_cache;
                 let journal = JournalConfig::new(superblock, session.generation);
                 config.journal = Some(JournalConfig { is_beside, ..journal });
                 Some(share)

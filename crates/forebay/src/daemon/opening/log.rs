@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use forebay_backends::size::rounded;
-use forebay_core::config::{GridOffset, Mode, WriteLogConfig};
+use forebay_core::config::{DestageOrder, GridOffset, Mode, WriteLogConfig};
 use forebay_core::geometry::PAGE;
 use forebay_core::write_back::format::GROUP_PAGES_FIRST;
 use forebay_host::events::Severity;
@@ -31,7 +31,10 @@ impl Opening<'_> {
         wish.is_staged = log.staging.is_some();
         wish.grid_offset = Some(log.grid_offset);
         let config = &mut self.config;
-        config.write_log = Some(log_config(self.spec.write_log.as_ref(), &log));
+        let log_config = config.write_log.insert(log_config(self.spec.write_log.as_ref(), &log));
+        if self.backend.properties().in_page_cache {
+            self.notes.extend(keep_order(log_config));
+        }
         config.grid_offset = GridOffset::Fixed(log.grid_offset);
         if wanted.is_some_and(|wanted| wanted != log.grid_offset) {
             self.notes.push((Severity::Warning, other_grid(log.grid_offset)));
@@ -75,6 +78,17 @@ fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
         group_pages_first: GROUP_PAGES_FIRST,
         ..config
     }
+}
+
+/// Keeps the order of destaging also where the kernel writes in whatever order it likes.
+fn keep_order(log: &mut WriteLogConfig) -> Option<(Severity, String)> {
+    if log.barrier || !matches!(log.order, DestageOrder::Strict | DestageOrder::Journaled) {
+        return None;
+    }
+    log.barrier = true;
+    let text = "primary storage is written through the page cache of this host, which writes it in any order: destaging \
+                flushes it between epochs, as with destage-barrier \"flush\"";
+    Some((Severity::Info, text.to_owned()))
 }
 
 /// Empties the staging file, whose groups are in the log by now, for this run; without space for it there is none.
