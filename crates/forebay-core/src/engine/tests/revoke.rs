@@ -129,6 +129,29 @@ fn an_answer_that_nobody_waits_for_is_none() {
 }
 
 #[test]
+fn notes_that_fail_on_take_nothing_from_the_time_that_the_answer_has() {
+    let mut rig = dead();
+    let until = rig.now.plus(rig.engine.config().backend_timeout);
+    let mut notes = 0;
+    loop {
+        let next = rig.engine.next_deadline().max(rig.now.plus(Nanos::from_millis(1)));
+        if next >= until {
+            break;
+        }
+        rig.now = next;
+        rig.tick(0);
+        notes += rig.pending.len();
+        settle(&mut rig);
+    }
+    assert!(!rig.events.contains(&Event::LogNotRevoked), "not before its time is over");
+    assert!(notes >= 8, "{notes}");
+    answer(&mut rig, true);
+    wait(&mut rig, 2);
+    assert!(rig.backend[..4096].iter().all(|&byte| byte == 7));
+    is_served(&mut rig);
+}
+
+#[test]
 fn an_answer_that_comes_late_is_as_good_as_one_in_time() {
     let mut rig = dead();
     assert_eq!(rig.revocations, 1);

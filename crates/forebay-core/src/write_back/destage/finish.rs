@@ -183,7 +183,8 @@ impl WriteBack {
     /// A note failed, or takes too long.
     pub(super) fn on_note_failed(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> LogEvent {
         let destager = &mut self.destager;
-        destager.notes.failures += 1;
+        // While it is asked whether they are needed at all, none is one too many.
+        destager.notes.failures += u32::from(destager.notes.revocation != Revocation::Asked);
         // Without notes nothing is destaged: try again, as after an error of primary storage.
         let is_hopeless = destager.notes.failures >= NOTE_FAILURES_MAX;
         cx.counters.destage_errors += 1;

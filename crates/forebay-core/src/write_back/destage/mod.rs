@@ -164,8 +164,10 @@ struct Notes {
     /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
     is_ahead: bool,
     noting: Option<Progress>,
-    /// The note under way takes too long after this, or the question whether the log is revoked.
+    /// The note under way takes too long after this.
     until: Nanos,
+    /// The question whether the log is revoked takes too long after this.
+    answer_until: Nanos,
     revocation: Revocation,
     /// Notes that failed in a row.
     failures: u32,
@@ -271,6 +273,7 @@ impl Destager {
                 is_ahead: false,
                 noting: None,
                 until: Nanos::NEVER,
+                answer_until: Nanos::NEVER,
                 revocation: Revocation::None,
                 failures: 0,
             },

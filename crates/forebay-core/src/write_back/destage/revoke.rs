@@ -44,9 +44,9 @@ impl Destager {
     /// When the note or the question under way has taken too long; never: there is none, or it does not matter any more.
     pub(super) fn note_deadline(&self) -> Nanos {
         match self.notes.revocation {
-            Revocation::None | Revocation::Kept if self.notes.noting.is_none() => Nanos::NEVER,
-            Revocation::None | Revocation::Asked | Revocation::Kept => self.notes.until,
-            Revocation::Revoked => Nanos::NEVER,
+            Revocation::Asked => self.notes.answer_until,
+            Revocation::None | Revocation::Kept if self.notes.noting.is_some() => self.notes.until,
+            Revocation::None | Revocation::Kept | Revocation::Revoked => Nanos::NEVER,
         }
     }
 }
@@ -58,7 +58,7 @@ impl WriteBack {
         let until = cx.now.plus(cx.config.backend_timeout);
         let destager = &mut self.destager;
         if self.log.health.failed.is_some() && destager.notes.revocation == Revocation::None {
-            (destager.notes.revocation, destager.notes.until) = (Revocation::Asked, until);
+            (destager.notes.revocation, destager.notes.answer_until) = (Revocation::Asked, until);
             cx.push(Action::Revoke);
         }
     }
@@ -74,6 +74,7 @@ impl WriteBack {
             _ => return false,
         };
         (destager.trouble.retry_at, destager.trouble.pause) = (cx.now, super::RETRY_MIN);
+        destager.notes.failures = 0;
         cx.event(if known { Event::LogRevoked } else { Event::LogNotRevoked });
         true
     }
