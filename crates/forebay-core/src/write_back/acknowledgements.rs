@@ -83,7 +83,7 @@ impl WriteBack {
     pub(crate) fn acknowledgement_due(&self, aim: Aim) -> Nanos {
         match self.acknowledgements.queue.front() {
             None => Nanos::NEVER,
-            Some(first) if first.at_once => first.ready,
+            Some(first) if first.at_once || self.is_lost() => first.ready,
             Some(first) => self.throttle_due(first.ready, first.bytes, aim),
         }
     }

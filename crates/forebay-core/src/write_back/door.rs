@@ -220,6 +220,12 @@ impl WriteBack {
         self.destager.is_revoked() || self.log.health.is_refused
     }
 
+    /// True when it keeps what an acknowledgement of what it holds promises; one of an `fua` that a start goes on with it,
+    /// unless primary storage has everything.
+    pub(crate) fn keeps(&self, fua: bool) -> bool {
+        !self.is_lost() && !(fua && self.is_revoked() && !self.is_clean())
+    }
+
     /// The flash as a whole is revoked.
     pub(crate) fn on_flash_revoked(&mut self) {
         self.log.health.is_refused = true;

@@ -15,7 +15,7 @@ use crate::requests::in_flight::{Job, Stage};
 use crate::requests::ledger::LatencyOf;
 use crate::status::IoStatus;
 use crate::table::Key;
-use crate::write_back::{Acknowledgeable, GuestFlush, LogEvent, LogIo, Waiter};
+use crate::write_back::{Acknowledgeable, GuestFlush, LogEvent, LogIo, Waiter, WriteBack};
 
 impl Parts {
     /// Something happened in the log.
@@ -134,22 +134,27 @@ impl Parts {
                 cx.counters.injected_latency_ns += injected.0;
             }
             write_back.on_acknowledged(write, due, cx.now);
-            let fua = match self.requests.table[key].job {
-                Job::Write(job) => {
-                    self.requests.count_write(key, cx);
-                    job.fua
-                }
-                other => {
-                    cx.counters.discards += 1;
-                    other.zero().fua
-                }
-            };
+            let job = self.requests.table[key].job;
+            let fua = if let Job::Write(job) = job { job.fua } else { job.zero().fua };
+            if !write_back.keeps(fua) {
+                self.requests.answer(key, IoStatus::IoError, ReplyData::None, None, cx);
+                // It keeps its range, as those who waited for the log when it failed.
+                write_back.own(key);
+                continue;
+            }
+            match job {
+                Job::Write(_) => self.requests.count_write(key, cx),
+                _ => cx.counters.discards += 1,
+            }
             if fua {
                 write_back.on_durable_acknowledged(cx.now, aim);
             }
             let of = Some(self.requests.latency_of(key));
             self.requests.answer(key, IoStatus::Ok, ReplyData::None, of, cx);
             self.requests.forget(key, cx);
+        }
+        if self.write_back.as_ref().is_some_and(WriteBack::is_lost) {
+            self.release_owners(cx);
         }
     }
 }

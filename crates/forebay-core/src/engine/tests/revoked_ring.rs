@@ -94,3 +94,66 @@ fn a_log_goes_on_beside_a_ring_that_is_void_in_the_pool() {
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteBack);
 }
+
+/// A disk in write-back whose throttle holds a plain write and a durable one that the log has: requests 50 and 51.
+fn with_throttled_writes() -> Rig {
+    let mut config = with_log();
+    let log = config.write_log.as_mut().expect("a log");
+    (log.throttle_percent, log.segments_max) = (10, 40);
+    let mut rig = write_back(config);
+    for tag in 2..20 {
+        rig.write(tag, 65536 * tag % (1 << 20), 4096, 7);
+    }
+    // Primary storage is slow, as far as the throttle knows.
+    for millis in [1, 2_000, 100] {
+        rig.tick(millis);
+        rig.commit();
+    }
+    rig.settle_log();
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    let mut last = 100;
+    while last < 110 || rig.has_reply(last) {
+        last += 1;
+        rig.write(last, last % 100 * 8192 + 65536, 4096, 7);
+        rig.commit();
+    }
+    rig.write(50, 0, 4096, 8);
+    rig.write_with(51, 4096, 4096, 9, true);
+    rig.commit();
+    assert!(!rig.has_reply(50) && !rig.has_reply(51));
+    rig
+}
+
+#[test]
+fn a_durable_write_that_the_throttle_holds_is_not_promised_by_a_log_that_no_start_will_believe() {
+    let mut rig = with_throttled_writes();
+    rig.engine.voided(rig.now, Voided::WithLog, &mut rig.actions);
+    rig.run_actions();
+    let after = rig.now.plus(Nanos::from_millis(60_000));
+    while !rig.has_reply(51) && rig.now < after {
+        rig.tick(10);
+    }
+    assert_eq!(rig.replied(50).1, IoStatus::Ok, "no promise is broken");
+    assert_eq!(rig.replied(51).1, IoStatus::IoError);
+    rig.read(52, 4096, 4096);
+    assert!(!rig.has_reply(52), "nobody sees what a crash takes back");
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert!(rig.replied(52).2.iter().all(|&byte| byte == 9));
+    rig.expect_bytes(0, 4096, 8);
+}
+
+#[test]
+fn what_the_throttle_holds_when_the_log_is_lost_has_failed() {
+    let mut rig = with_throttled_writes();
+    let (parts, mut cx) = rig.engine.at(rig.now, &mut rig.actions);
+    parts.fail_log(IoStatus::IoError, &mut cx);
+    parts.lose_log(&mut cx);
+    rig.run_actions();
+    rig.tick(0);
+    assert_eq!((rig.replied(50).1, rig.replied(51).1), (IoStatus::IoError, IoStatus::IoError));
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    assert!(rig.engine.is_idle());
+}
