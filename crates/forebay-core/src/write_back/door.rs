@@ -223,7 +223,8 @@ impl WriteBack {
     /// True when it keeps what an acknowledgement of what it holds promises; one of an `fua` that a start goes on with it,
     /// unless primary storage has everything.
     pub(crate) fn keeps(&self, fua: bool) -> bool {
-        !self.is_lost() && !(fua && self.is_revoked() && !self.is_clean())
+        let is_gone = self.is_lost() || (fua && self.is_revoked() && !self.is_clean());
+        !is_gone
     }
 
     /// The flash as a whole is revoked.
