@@ -101,7 +101,7 @@ impl Figure {
         let (part, quantile) = match self {
             Figure::Iops => {
                 let all: u64 = drawn.iter().map(|&at| slices.requests(at)).sum();
-                return Some(all as f64 / drawn.len() as f64);
+                return (all > 0).then(|| all as f64 / drawn.len() as f64);
             }
             Figure::ReadMean => (0, None),
             Figure::ReadP50 => (0, Some(0.5)),

@@ -96,6 +96,16 @@ fn the_last_slice_and_other_widths_do_not_mislead() {
 }
 
 #[test]
+fn a_replay_whose_requests_come_in_one_burst_is_not_judged_by_its_rate() {
+    let mut burst = run(1e6, 5);
+    for slice in &mut burst.outcome.slices[1..] {
+        slice.reads = Part::default();
+    }
+    let difference = of(&differences(&burst, &burst.clone()), Figure::Iops);
+    assert_eq!(difference.interval, None, "most draws have no request at all");
+}
+
+#[test]
 fn a_short_replay_is_not_judged() {
     let mut short = run(1e6, 5);
     short.outcome.slices.truncate(SLICES_MIN);

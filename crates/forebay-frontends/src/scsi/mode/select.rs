@@ -29,19 +29,19 @@ pub(in crate::scsi) fn take(unit: &mut LogicalUnit, call: &Call, list: &[u8]) ->
     if list.len() < list_len(call) as usize {
         return Err(TOO_SHORT.into());
     }
-    let settings = parse(unit, call.cdb.opcode() == 0x55, list)?;
-    if settings == unit.settings {
-        return Ok(Outcome::Done(Response::GOOD));
+    let (settings, has_caching) = parse(unit, call.cdb.opcode() == 0x55, list)?;
+    if settings != unit.settings {
+        unit.settings = settings;
+        unit.nexuses.tell_others(Some(call.nexus), Code::MODE_PARAMETERS_CHANGED);
     }
-    let turned_off = unit.settings.write_cache && !settings.write_cache;
-    unit.settings = settings;
-    unit.nexuses.tell_others(Some(call.nexus), Code::MODE_PARAMETERS_CHANGED);
+    // Also when it was off before: the flush of who turned it off may have failed.
+    let flushes = has_caching && !settings.write_cache;
     let flush = Outcome::Medium(Medium::Flush);
-    Ok(if turned_off { flush } else { Outcome::Done(Response::GOOD) })
+    Ok(if flushes { flush } else { Outcome::Done(Response::GOOD) })
 }
 
-/// The settings that the list asks for.
-fn parse(unit: &LogicalUnit, is_long: bool, list: &[u8]) -> Result<Settings, Sense> {
+/// The settings that the list asks for, and whether the caching page is among its pages.
+fn parse(unit: &LogicalUnit, is_long: bool, list: &[u8]) -> Result<(Settings, bool), Sense> {
     let header = if is_long { 8 } else { 4 };
     if list.len() < header {
         return Err(TOO_SHORT);
@@ -59,12 +59,13 @@ fn parse(unit: &LogicalUnit, is_long: bool, list: &[u8]) -> Result<Settings, Sen
     if !descriptor.is_empty() && !is_same_medium(unit, descriptor) {
         return Err(Sense::parameter(header as u16));
     }
-    let mut settings = unit.settings;
+    let (mut settings, mut has_caching) = (unit.settings, false);
     let mut at = header + len;
     while at < list.len() {
+        has_caching |= list[at] & 0x7f == CACHING;
         at += take_page(unit, &mut settings, at, &list[at..])?;
     }
-    Ok(settings)
+    Ok((settings, has_caching))
 }
 
 /// True when a block descriptor says the size and the block length that the disk has; as a number of

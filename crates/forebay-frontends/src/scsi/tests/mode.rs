@@ -57,6 +57,8 @@ fn turning_the_write_cache_off_flushes_and_makes_writes_durable() {
         let (cdb, list) = select(&CACHING, 2, 0, is_long);
         world.check(&cdb, &list, "flush");
         world.check(&write, &[0; 512], "write 0+1 fua");
+        // Who repeats it, because that flush failed, is promised the same.
+        world.check(&cdb, &list, "flush");
         assert_eq!(world.data(&sense_6(0x08))[6], 0);
         world.check_of(world.b, &[0; 6], &[], "6/2a/01");
         world.check_of(world.b, &[0; 6], &[], "good");
