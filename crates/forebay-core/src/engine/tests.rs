@@ -120,6 +120,32 @@ fn with_log() -> Config {
     Config { mode: Mode::WriteBack, write_log: Some(log), ram_bytes: 0, ..config() }
 }
 
+/// A rig in write-back whose throttle holds what is written from now on.
+fn throttled(config: Config) -> Rig {
+    let mut config = config;
+    let log = config.write_log.as_mut().expect("a log");
+    (log.throttle_percent, log.segments_max) = (10, 40);
+    let mut rig = write_back(config);
+    // Primary storage is slow, as far as the throttle knows.
+    for tag in 2..20 {
+        rig.write(tag, 65536 * tag % (1 << 20), 4096, 7);
+    }
+    for millis in [1, 2_000, 100] {
+        rig.tick(millis);
+        rig.commit();
+    }
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    let mut last = 100;
+    while last < 110 || rig.has_reply(last) {
+        last += 1;
+        rig.write(last, last % 100 * 8192 + 65536, 4096, 7);
+        rig.commit();
+    }
+    rig
+}
+
 impl Executor for Rig {
     fn start(&mut self, io: Io) {
         self.pending.push(io);

@@ -136,7 +136,7 @@ impl WriteBack {
     /// What becomes of a flush of the guest that comes now.
     pub(crate) fn guest_flush(&self) -> GuestFlush {
         let deferred = self.log.config.flush != FlushSemantics::Honest;
-        if self.log.is_durable() && !self.is_revoked() {
+        if self.log.is_durable() && !self.may_be_revoked() {
             GuestFlush::Done
         } else if self.log.health.failed.is_some() {
             // Deferred or not: nobody knows when it will be durable.
@@ -220,11 +220,14 @@ impl WriteBack {
         self.destager.is_revoked() || self.log.health.is_refused
     }
 
-    /// True when it keeps what an acknowledgement of what it holds promises; one of an `fua` that a start goes on with it,
-    /// unless primary storage has everything.
-    pub(crate) fn keeps(&self, fua: bool) -> bool {
-        let is_gone = self.is_lost() || (fua && self.is_revoked() && !self.is_clean());
-        !is_gone
+    /// The same, or it is asked, or was in vain: whoever was to note it may have done so.
+    fn may_be_revoked(&self) -> bool {
+        self.is_revoked() || self.destager.was_asked_to_revoke()
+    }
+
+    /// True when a start goes on with what it holds, or primary storage has all of it: it may be acknowledged.
+    pub(crate) fn keeps_writes(&self) -> bool {
+        !self.is_lost() && (!self.may_be_revoked() || self.is_clean())
     }
 
     /// The flash as a whole is revoked.

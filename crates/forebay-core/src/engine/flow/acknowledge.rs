@@ -124,7 +124,16 @@ impl Parts {
         write_back.begin_acknowledging(cx.now);
         while let Some((write, due)) = write_back.next_acknowledgement(aim) {
             let Acknowledgeable { key, ready, .. } = write;
-            if self.requests.table[key].answered {
+            let is_answered = self.requests.table[key].answered;
+            if !write_back.keeps_writes() {
+                if !is_answered {
+                    self.requests.answer(key, IoStatus::IoError, ReplyData::None, None, cx);
+                }
+                // It keeps its range, as those who waited for the log when it failed.
+                write_back.own(key);
+                continue;
+            }
+            if is_answered {
                 self.requests.forget(key, cx);
                 continue;
             }
@@ -134,18 +143,16 @@ impl Parts {
                 cx.counters.injected_latency_ns += injected.0;
             }
             write_back.on_acknowledged(write, due, cx.now);
-            let job = self.requests.table[key].job;
-            let fua = if let Job::Write(job) = job { job.fua } else { job.zero().fua };
-            if !write_back.keeps(fua) {
-                self.requests.answer(key, IoStatus::IoError, ReplyData::None, None, cx);
-                // It keeps its range, as those who waited for the log when it failed.
-                write_back.own(key);
-                continue;
-            }
-            match job {
-                Job::Write(_) => self.requests.count_write(key, cx),
-                _ => cx.counters.discards += 1,
-            }
+            let fua = match self.requests.table[key].job {
+                Job::Write(job) => {
+                    self.requests.count_write(key, cx);
+                    job.fua
+                }
+                other => {
+                    cx.counters.discards += 1;
+                    other.zero().fua
+                }
+            };
             if fua {
                 write_back.on_durable_acknowledged(cx.now, aim);
             }

@@ -97,26 +97,7 @@ fn a_log_goes_on_beside_a_ring_that_is_void_in_the_pool() {
 
 /// A disk in write-back whose throttle holds a plain write and a durable one that the log has: requests 50 and 51.
 fn with_throttled_writes() -> Rig {
-    let mut config = with_log();
-    let log = config.write_log.as_mut().expect("a log");
-    (log.throttle_percent, log.segments_max) = (10, 40);
-    let mut rig = write_back(config);
-    for tag in 2..20 {
-        rig.write(tag, 65536 * tag % (1 << 20), 4096, 7);
-    }
-    // Primary storage is slow, as far as the throttle knows.
-    for millis in [1, 2_000, 100] {
-        rig.tick(millis);
-        rig.commit();
-    }
-    rig.settle_log();
-    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
-    let mut last = 100;
-    while last < 110 || rig.has_reply(last) {
-        last += 1;
-        rig.write(last, last % 100 * 8192 + 65536, 4096, 7);
-        rig.commit();
-    }
+    let mut rig = throttled(with_log());
     rig.write(50, 0, 4096, 8);
     rig.write_with(51, 4096, 4096, 9, true);
     rig.commit();
@@ -124,23 +105,65 @@ fn with_throttled_writes() -> Rig {
     rig
 }
 
-#[test]
-fn a_durable_write_that_the_throttle_holds_is_not_promised_by_a_log_that_no_start_will_believe() {
-    let mut rig = with_throttled_writes();
-    rig.engine.voided(rig.now, Voided::WithLog, &mut rig.actions);
-    rig.run_actions();
+/// Lets time pass until both are answered.
+fn wait_for_both(rig: &mut Rig) -> (IoStatus, IoStatus) {
     let after = rig.now.plus(Nanos::from_millis(60_000));
-    while !rig.has_reply(51) && rig.now < after {
+    while !(rig.has_reply(50) && rig.has_reply(51)) && rig.now < after {
         rig.tick(10);
     }
-    assert_eq!(rig.replied(50).1, IoStatus::Ok, "no promise is broken");
-    assert_eq!(rig.replied(51).1, IoStatus::IoError);
+    (rig.replied(50).1, rig.replied(51).1)
+}
+
+/// Nobody sees the bytes of both before primary storage has them.
+fn expect_them_hidden_until_drained(rig: &mut Rig) {
     rig.read(52, 4096, 4096);
-    assert!(!rig.has_reply(52), "nobody sees what a crash takes back");
+    assert!(!rig.has_reply(52), "a crash would take them back");
     rig.settle_log();
     assert_eq!(rig.engine.mode(), Mode::WriteThrough);
     assert!(rig.replied(52).2.iter().all(|&byte| byte == 9));
     rig.expect_bytes(0, 4096, 8);
+}
+
+#[test]
+fn what_the_throttle_holds_is_not_promised_by_a_log_that_no_start_will_believe() {
+    let mut rig = with_throttled_writes();
+    rig.engine.voided(rig.now, Voided::WithLog, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(wait_for_both(&mut rig), (IoStatus::IoError, IoStatus::IoError));
+    expect_them_hidden_until_drained(&mut rig);
+}
+
+#[test]
+fn what_timed_out_in_the_throttle_is_seen_by_nobody_before_primary_storage_has_it() {
+    let mut rig = with_throttled_writes();
+    rig.engine.voided(rig.now, Voided::WithLog, &mut rig.actions);
+    rig.run_actions();
+    rig.tick(60_000);
+    assert_eq!(wait_for_both(&mut rig), (IoStatus::TimedOut, IoStatus::TimedOut));
+    rig.tick(60_000);
+    expect_them_hidden_until_drained(&mut rig);
+}
+
+#[test]
+fn nothing_is_promised_while_it_is_asked_whether_the_log_is_revoked() {
+    for is_late in [false, true] {
+        let mut rig = with_throttled_writes();
+        let (parts, mut cx) = rig.engine.at(rig.now, &mut rig.actions);
+        parts.fail_log(IoStatus::IoError, &mut cx);
+        parts.write_back.as_mut().expect("a log").ask_to_revoke(&mut cx);
+        rig.run_actions();
+        assert_eq!(rig.revocations, 1);
+        if is_late {
+            rig.engine.revoked(rig.now, false, &mut rig.actions);
+            rig.run_actions();
+        }
+        rig.submit(53, 0, 0, Op::Flush);
+        assert_eq!(rig.replied(53).1, IoStatus::IoError, "its sidecar may say by now that it is");
+        assert_eq!(wait_for_both(&mut rig), (IoStatus::IoError, IoStatus::IoError));
+        rig.engine.revoked(rig.now, true, &mut rig.actions);
+        rig.run_actions();
+        expect_them_hidden_until_drained(&mut rig);
+    }
 }
 
 #[test]

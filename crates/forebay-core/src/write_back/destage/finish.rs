@@ -226,7 +226,7 @@ impl WriteBack {
         let log = &self.log;
         let flushed = self.destager.notes.noted.flushed;
         let waits_for_reads = log.segments.oldest_waits_for_reads(flushed)
-            || !log.segments.has_no_reader() && self.forgets_all();
+            || self.forgets_all() && !log.segments.has_no_reader();
         waits_for_reads && log.index.touches(range) && !log.index.touches_after(range, flushed)
     }
 

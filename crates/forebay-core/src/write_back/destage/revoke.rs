@@ -41,6 +41,11 @@ impl Destager {
         self.notes.revocation == Revocation::Revoked
     }
 
+    /// True from the moment on when it is asked whether the log is revoked.
+    pub(in crate::write_back) fn was_asked_to_revoke(&self) -> bool {
+        self.notes.revocation != Revocation::None
+    }
+
     /// When the note or the question under way has taken too long; never: there is none, or it does not matter any more.
     pub(super) fn note_deadline(&self) -> Nanos {
         match self.notes.revocation {
