@@ -126,3 +126,17 @@ def devices_that_are_in_use_too_small_or_somebodys_are_refused(bed):
         refused(bed, ["run", "mem:16MiB", *at, "--flash", flash + ":8MiB"], flash, "in use")
         assert bytes(client(disk).pread(MIB, 0)) == pattern(0, MIB)
         assert on_device(other, 0, MIB) == pattern(0, MIB), "untouched"
+
+
+@test(forebay_only=True)
+def a_loop_device_without_direct_io_is_the_page_cache(bed):
+    told = 0  # events of former runs are shown, too
+    for how in ("off", "on"):
+        with loop_device(bed.image(how + ".raw", 16 * MIB), "--direct-io=" + how) as device:
+            with open("/sys/block/%s/loop/dio" % os.path.basename(device)) as file:
+                told += file.read().strip() == "0"
+            disk = bed.disk("block:" + device, flash=bed.path(how) + ":64MiB", mode="write-back",
+                            extra=["--write-log", "16MiB", "--destage-order", "strict"])
+            said = bed.run([bed.program, "events", "--control", bed.path("disk.control")])
+            assert said.count("through the page cache of this host") == told, said
+            assert disk.stop() == 0

@@ -210,6 +210,10 @@ def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_s
     now = settings(bed, served, "b")
     assert (now["iops-limit"]["value"], now["ram"]["value"]) == ("none", "8MiB"), now
     assert "ram 8MiB" in served.events(), served.events()
+    # So does what it was opened again for.
+    changed = told(bed, served, "set", "b", "--nbd", "unix:" + taken, "--block-size", "64KiB", *both, code=1)
+    assert changed["b"][0] == "opened-again" and taken in changed[None][1], changed
+    assert settings(bed, served, "b") == now and kept(bed) is None
     assert kept(bed) is None and settings(bed, served, "b")["nbd"]["origin"] == "file"
     assert "not everywhere" not in served.events()
     client(bed, "b").pread(4096, 0)

@@ -99,6 +99,15 @@ pub fn file_of_loop_device(number: u64) -> Option<PathBuf> {
     backing_file(&numbered(number)?)
 }
 
+/// True of a loop device that reads and writes its file through the page cache.
+pub(crate) fn is_buffered_loop(device: BorrowedFd<'_>) -> bool {
+    let folder = in_sysfs(device);
+    // A partition of one lies in its folder.
+    let of = |folder: &Path| line(&folder.join("loop/dio"));
+    let dio = folder.and_then(|folder| of(&folder).or_else(|| of(folder.parent()?)));
+    dio.is_some_and(|dio| dio == "0")
+}
+
 fn in_sysfs(device: BorrowedFd<'_>) -> Option<PathBuf> {
     numbered(rustix::fs::fstat(device).ok()?.st_rdev)
 }

@@ -138,7 +138,8 @@ impl FileBackend {
                 discard: true,
                 write_zeroes: true,
                 extents: looks.is_some() && !is_block,
-                in_page_cache: !file.is_direct(),
+                in_page_cache: !file.is_direct()
+                    || is_block && crate::identity::is_buffered_loop(file.as_fd()),
             },
             is_block,
             _behind: behind,

@@ -360,31 +360,30 @@ async fn take_back(
     // Nobody has closed the places of before.
     spec.listeners.clone_from(&old.listeners);
     state.opener.change_spec(spec);
-    match tune_back(state, name, &before).await {
-        Ok(missing) => missing,
-        Err(error) => {
-            let text = format!("what the disk took over at work cannot be taken back: {error:#}");
-            state.report(Some(&name.0), Severity::Error, &text);
-            Vec::new()
-        }
+    if let Err(error) = change_back(state, name, &before).await {
+        let text = format!("what the disk has taken over cannot be taken back: {error:#}");
+        state.report(Some(&name.0), Severity::Error, &text);
     }
+    state.attach_all().await
 }
 
-/// What was taken over at work goes back to what is asked for by now. The disks that clients do not find everywhere.
-async fn tune_back(
-    state: &Arc<ControlState>,
-    name: &Name,
-    asked: &Sources,
-) -> Result<Vec<(String, Missing)>> {
+/// What the disk has taken over, at work or opened again, goes back to what is asked for by now.
+async fn change_back(state: &Arc<ControlState>, name: &Name, asked: &Sources) -> Result<()> {
     let now = state.opener.spec();
     let asked = reload::prepared(state, asked.spec_after(&now)?).await?;
     let mut found = differences(&now, &asked);
-    found.retain(|it| matches!(it, Difference::Changed(disk, _) if disk == name));
+    found.retain(|it| match it {
+        Difference::Changed(disk, _) | Difference::OpenedAgain(disk, ..) => disk == name,
+        _ => false,
+    });
+    if found.is_empty() {
+        return Ok(());
+    }
     let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
-    let missing = reload::take_over(state, &asked, Some(name), &found, &mut changes).await;
+    reload::take_over(state, &asked, Some(name), &found, &mut changes).await;
     match changes.into_iter().find_map(|change| change.error) {
         Some(error) => bail!(error),
-        None => Ok(missing),
+        None => Ok(()),
     }
 }
 
