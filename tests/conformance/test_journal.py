@@ -271,7 +271,7 @@ def what_is_quiesced_is_a_whole_image_without_its_journal(bed):
     quiesce = [bed.program, "disk", "quiesce", "disk", "--control", bed.path("disk.control")]
     for _ in range(5):
         held = json.loads(bed.run(quiesce + ["--for", "1m", "--json"]))
-        assert held["held"] and held["primary_age_ns"] > 0, held
+        assert held["held"], held
         log = disk.stats()["log"]
         assert log["limited_by"] == "held" and log["primary_is_consistent"], log
         assert not log["journal"]["is_needed"], log
@@ -279,6 +279,8 @@ def what_is_quiesced_is_a_whole_image_without_its_journal(bed):
         bed.run(["cp", "--sparse=always", image, copy])
         before = sequence.acknowledged
         eventually(lambda: sequence.acknowledged > before, "the guest goes on")
+        # Zero while the guest's next write is still on its way, and it grows from there: nothing is destaged.
+        assert disk.stats()["log"]["primary_age_ns"] > held["primary_age_ns"], held
         bed.run(quiesce + ["--end"])
         assert sequence.check(copy) > 0
         time.sleep(bed.random.random() / 4)
