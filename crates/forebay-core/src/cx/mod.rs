@@ -24,6 +24,7 @@ use crate::misses::Misses;
 use crate::requests::deadlines::Deadlines;
 use crate::stats::Counters;
 use crate::table::{Key, Table};
+use crate::write_back::log::hang_time;
 use crate::write_back::{DestageIo, LogIo};
 use buffers::BufferPool;
 use io::{IoEntry, IoKind};
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub ios: Table<IoEntry>,
     /// When each flash I/O has taken too long.
     pub flash_deadlines: Deadlines,
+    /// When each read of the log for a guest hangs: it keeps what it reads from being freed.
+    pub log_reads: Deadlines,
     pub buffers: BufferPool,
     /// Buffers in the hands of the executor.
     pub lent: u32,
@@ -82,6 +85,7 @@ impl Shared {
             grid,
             ios: Table::new(ios_max),
             flash_deadlines: Deadlines::new(ios_max, config.flash_timeout),
+            log_reads: Deadlines::new(ios_max, hang_time(&config)),
             buffers: BufferPool::new(config.buffer_bytes),
             lent: 0,
             counters: Counters::default(),
@@ -135,6 +139,10 @@ impl Cx<'_> {
                 PAGE as u32
             }
             Target::Backend | Target::Journal => 0,
+            Target::Log if matches!(kind, IoKind::Request(..)) => {
+                self.log_reads.push(key, issued);
+                PAGE as u32
+            }
             Target::Log if matches!(kind, IoKind::Log(LogIo::Summary)) => 0,
             Target::Log if matches!(op, IoOp::Read { .. } | IoOp::Write { .. }) => PAGE as u32,
             Target::Log => 0,
@@ -149,6 +157,7 @@ impl Cx<'_> {
         let key = Key(io.0);
         let entry = self.ios.remove(key);
         self.flash_deadlines.remove(key);
+        self.log_reads.remove(key);
         entry
     }
 

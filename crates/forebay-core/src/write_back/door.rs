@@ -265,18 +265,23 @@ impl WriteBack {
 
     /// A log I/O takes too long: its device is not trusted with the next one. In a log that failed, what cannot be destaged
     /// because a read of it hangs is lost.
-    pub(crate) fn time_out(&self, now: Nanos) -> LogEvent {
+    pub(crate) fn time_out(&self, shared: &Shared) -> LogEvent {
+        let now = shared.now;
         let is_stuck = self.destage_reads_hang_at() <= now;
+        let hangs = self.log.hangs(now) || shared.log_reads.next() <= now;
         match self.log.health.failed {
-            None if self.log.hangs(now) || is_stuck => LogEvent::Fails(IoStatus::TimedOut),
+            None if hangs || is_stuck => LogEvent::Fails(IoStatus::TimedOut),
             Some(_) if is_stuck => LogEvent::Lost,
             _ => LogEvent::Nothing,
         }
     }
 
     /// When time alone asks for something of the log or of who waits for the throttle.
-    pub(crate) fn log_deadline(&self, since: Nanos, aim: Aim) -> Nanos {
-        let reads = self.destage_reads_hang_at().min(self.forgets_at());
+    pub(crate) fn log_deadline(&self, since: Nanos, aim: Aim, shared: &Shared) -> Nanos {
+        // A log that failed has no other way left: it ends in spite of them.
+        let has_failed = self.log.health.failed.is_some();
+        let guests = if has_failed { Nanos::NEVER } else { shared.log_reads.next() };
+        let reads = self.destage_reads_hang_at().min(self.forgets_at()).min(guests);
         self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(reads)
     }
 

@@ -22,7 +22,7 @@
 //! - It has all its memory when it arrives and waits for none: what the client sent and what is fetched lie in one
 //!   buffer. Requests that wait for memory hold none.
 //! - Whose time is over before the comparison came back writes nothing; its range is free then. From there on
-//!   it is a write whose time is over.
+//!   it is answered when it has ended, however long that takes.
 //!
 //! Limits: [`COMPARE_MAX`](crate::geometry::COMPARE_MAX) bytes. When flash hangs under a fetch and no other
 //! buffer is free, it fails.

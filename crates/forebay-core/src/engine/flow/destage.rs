@@ -117,7 +117,7 @@ impl Parts {
     /// A log I/O, a note, or the answer to a question takes too long.
     pub(in crate::engine) fn time_out_log(&mut self, cx: &mut Cx<'_>) {
         let Some(write_back) = &self.write_back else { return };
-        let event = write_back.time_out(cx.now);
+        let event = write_back.time_out(cx);
         self.on_log_event(event, cx);
     }
 

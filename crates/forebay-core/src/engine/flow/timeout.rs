@@ -17,6 +17,7 @@ use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
 use crate::ids::{Nanos, SlotId};
 use crate::requests::in_flight::{Job, Orphan, Stage};
+use crate::requests::ledger::LatencyOf;
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::format::index::Place;
@@ -53,6 +54,9 @@ impl Parts {
             cx.event(Event::BackendTimedOut { range });
             match cx.config.on_timeout {
                 OnTimeout::Wait => {}
+                // Its write may be carried out yet. A client that is told to try again would find its own bytes
+                // instead of those that it expects, and take them for another host's.
+                OnTimeout::Fail if self.requests.latency_of(key) == LatencyOf::CompareAndWrite => {}
                 OnTimeout::Fail => self.time_out(key, cx),
             }
         }
@@ -63,7 +67,7 @@ impl Parts {
     pub(in crate::engine) fn next_deadline(&self, shared: &Shared) -> Nanos {
         let log = self.write_back.as_ref().map_or(Nanos::NEVER, |log| {
             let since = self.proceeded;
-            log.log_deadline(since, self.aim(shared)).min(log.destage_deadline(since))
+            log.log_deadline(since, self.aim(shared), shared).min(log.destage_deadline(since))
         });
         self.requests
             .deadlines

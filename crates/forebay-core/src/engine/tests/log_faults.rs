@@ -1,7 +1,7 @@
 //! A log whose device fails or hangs.
 
 use super::*;
-use crate::config::{FlashAdmission, FlushSemantics};
+use crate::config::{FlashAdmission, FlushSemantics, OnTimeout};
 
 #[test]
 fn a_write_that_ended_beside_one_that_fails_is_kept_in_memory_and_destaged() {
@@ -353,7 +353,8 @@ fn a_guests_read_that_never_ends_keeps_no_disk_from_leaving_a_log_that_failed() 
     let read = rig.pending.remove(read);
     rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
     rig.run_actions();
-    rig.settle_log();
+    rig.tick(1_000);
+    rig.settle();
     assert_eq!(rig.backend[0], 7);
     rig.write_with(3, 65536, 4096, 8, true);
     let write = rig.find("log W 12288+8192");
@@ -367,6 +368,41 @@ fn a_guests_read_that_never_ends_keeps_no_disk_from_leaving_a_log_that_failed() 
     rig.engine.complete(rig.now, read.id, IoStatus::Ok, &[0], &mut rig.actions);
     rig.run_actions();
     assert_ne!(rig.replied(2).1, IoStatus::Ok, "what it is to be compared with is forgotten");
+    rig.engine.check_invariants();
+}
+
+#[test]
+fn a_guests_read_that_never_ends_fails_the_log_that_it_keeps_and_wakes_who_waits_for_its_page() {
+    let mut rig = write_back(Config { on_timeout: OnTimeout::Wait, ..with_log() });
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write_with(1, 512, 1024, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.write_with(2, 8192 + 512, 1024, 8, true);
+    rig.complete(0, IoStatus::Ok);
+    // The first has the page that parts are read through, the second waits for it.
+    rig.read(3, 0, 4096);
+    rig.read(4, 8192, 4096);
+    wait_without_flash(&mut rig, 6);
+    let hangs = rig.find("log R 8192+4096");
+    let hangs = rig.pending.remove(hangs);
+    assert!(rig.pending.is_empty() && !rig.has_reply(4), "{:?}", rig.drawn());
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    // Reads of the log that end in time, as of other pages, say nothing of the one that does not.
+    let has_failed = |rig: &Rig| rig.engine.log_statistics(rig.now).unwrap().failure.is_some();
+    for n in 0..50 {
+        assert_eq!(has_failed(&rig), n > 34, "{n}");
+        rig.tick(1_000);
+        rig.settle();
+    }
+    assert!(has_failed(&rig));
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    assert!(rig.replied(4).1.is_ok());
+    rig.expect_bytes(8192 + 512, 1024, 8);
+    rig.engine.complete(rig.now, hangs.id, IoStatus::Ok, &[0], &mut rig.actions);
+    rig.run_actions();
+    rig.expect_bytes(512, 1024, 7);
     rig.engine.check_invariants();
 }
 

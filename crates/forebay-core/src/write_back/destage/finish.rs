@@ -3,12 +3,12 @@
 use super::batch::To;
 use super::journal::Way;
 use super::revoke::Revocation;
-use super::{Beside, Course, Destager, Flushing, Progress};
+use super::{Beside, Course, Destager, Flushing, Part, Progress};
 use crate::action::{Action, DestageFault, IoOp, Target};
 use crate::cx::Cx;
 use crate::cx::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::Nanos;
+use crate::ids::{Nanos, Sequence};
 use crate::status::IoStatus;
 use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
@@ -126,6 +126,10 @@ impl WriteBack {
         let has_failed = self.log.health.failed.is_some();
         let batch = self.destager.batch_of(of);
         let (limit, batch_overwrites) = (batch.limit(), batch.overwrites);
+        let is_part = limit > self.log.durable_whole() && !has_failed;
+        if is_part && !self.is_part_recorded(limit, beside) {
+            return false;
+        }
         let destager = &mut self.destager;
         if is_revoked {
             destager.notes.noted.through = destager.notes.noted.through.max(limit);
@@ -145,6 +149,16 @@ impl WriteBack {
             self.destager.note(Progress { flushed, through: limit }, cx);
         }
         false
+    }
+
+    /// True when the index knows durably what the records up to `limit` dropped from the cache. A start that finds a part of
+    /// a request alone knows nothing of it.
+    fn is_part_recorded(&mut self, limit: Sequence, beside: &mut Beside<'_>) -> bool {
+        let notes = &mut self.destager.notes;
+        if notes.part.through < limit {
+            notes.part = Part { through: limit, changes: beside.cache.changes() };
+        }
+        beside.is_recorded(notes.part.changes)
     }
 
     /// Notes what was flushed, when no batch is about to.
@@ -216,7 +230,7 @@ impl WriteBack {
         let waits = !log.segments.has_no_reader() && self.forgets_at() > cx.now;
         let has_any = !self.log.index.is_empty() || self.log.health.failed.is_some();
         if has_any && self.forgets_all() && !waits {
-            self.log.forget_all();
+            self.log.forget_all(cx);
         }
     }
 

@@ -171,6 +171,17 @@ struct Notes {
     revocation: Revocation,
     /// Notes that failed in a row.
     failures: u32,
+    /// The last batch that had a part of a request.
+    part: Part,
+}
+
+/// A batch that ends in a request whose rest is not durable: a crash takes it back, although its part is in place.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    /// The last record of the batch.
+    through: Sequence,
+    /// The changes of the cache that its index records before the batch goes.
+    changes: u64,
 }
 
 /// Flushes of primary storage.
@@ -276,6 +287,7 @@ impl Destager {
                 answer_until: Nanos::NEVER,
                 revocation: Revocation::None,
                 failures: 0,
+                part: Part::default(),
             },
             flushes: Flushes {
                 flushing: None,

@@ -30,6 +30,7 @@ mod commit;
 mod fullness;
 mod read;
 pub(super) use read::hang_at;
+pub(crate) use read::hang_time;
 pub(super) mod segments;
 mod staging;
 mod summary;
@@ -39,6 +40,7 @@ use std::collections::VecDeque;
 
 use crate::action::Span;
 use crate::config::WriteLogConfig;
+use crate::cx::Shared;
 use crate::geometry::PAGE;
 use crate::ids::{FlushEpoch, GroupNumber, Nanos, SegmentId, Sequence};
 use crate::status::IoStatus;
@@ -392,7 +394,7 @@ impl WriteLog {
     }
 
     /// Forgets everything; primary storage has it.
-    pub(super) fn forget_all(&mut self) {
+    pub(super) fn forget_all(&mut self, shared: &mut Shared) {
         assert!(self.is_quiet());
         if self.health.failed.is_some() {
             self.memory.groups.iter_mut().for_each(|group| group.state = GroupState::Empty);
@@ -404,6 +406,7 @@ impl WriteLog {
         }
         self.index.remove_zeroes(self.last_sequence());
         self.reading.freed += 1;
+        self.reading.overlay.end(shared);
         self.waiting.room_changed = true;
         assert!(self.index.is_empty());
     }

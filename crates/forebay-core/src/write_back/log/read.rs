@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use super::WriteLog;
 use crate::action::{Event, Span};
+use crate::config::Config;
 use crate::cx::{Cx, Shared};
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
@@ -48,6 +49,11 @@ impl OverlayState {
         self.user = None;
         shared.ready.extend(self.waiting.drain(..));
         self.scratch
+    }
+
+    /// Nothing is laid over anything any more, whoever has the page: wakes all who wait for it.
+    pub(in crate::write_back) fn end(&mut self, shared: &mut Shared) {
+        shared.ready.extend(self.waiting.drain(..));
     }
 
     /// A read that waits for its turn went away.
@@ -107,7 +113,12 @@ impl WriteLog {
     }
 }
 
+/// How long a read of the log may take.
+pub(crate) fn hang_time(config: &Config) -> Nanos {
+    Nanos(config.flash_timeout.0.saturating_mul(HANG))
+}
+
 /// When reads hang that are under way now.
 pub(in crate::write_back) fn hang_at(shared: &Shared) -> Nanos {
-    shared.now.plus(Nanos(shared.config.flash_timeout.0.saturating_mul(HANG)))
+    shared.now.plus(hang_time(&shared.config))
 }
