@@ -217,6 +217,36 @@ def tasks_are_aborted_and_others_are_not(bed):
 
 
 @test(forebay_only=True)
+def a_write_that_came_before_the_write_cache_was_turned_off_is_durable_as_well(bed):
+    disk = iscsi.start(bed, extra=["--write-cache", "on"])
+    one = Initiator(disk)
+    assert one.login() == 0
+    one.ready()
+
+    def flushes():
+        return disk.stats()["counters"]["backend_flushes"]
+
+    def written_around(between):
+        """How many flushes of primary storage a write adds between whose command and data something happens."""
+        tag = one.command(struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 16, 0), write=8192)
+        header, _ = one.receive()
+        assert header[0] == 0x31, header.hex()
+        between()
+        before = flushes()
+        one.send(iscsi.DATA_OUT, 0x80, tag=tag, fields={20: header[20:24], 40: 0}, data=b"A" * 8192)
+        header, _ = one.receive()
+        assert header[0] == 0x21 and header[3] == 0, header.hex()
+        return flushes() - before
+
+    def write_cache_off():
+        caching = bytes(4) + bytes([8, 18]) + bytes(18)
+        assert one.status([0x15, 0x10, 0, 0, len(caching), 0], write=len(caching), data=caching) == 0
+
+    assert written_around(lambda: None) == 0
+    assert written_around(write_cache_off) == 1
+
+
+@test(forebay_only=True)
 def an_initiator_that_breaks_off_anywhere_harms_nobody(bed):
     disk = iscsi.start(bed)
     good = Initiator(disk)

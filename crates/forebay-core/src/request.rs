@@ -66,6 +66,22 @@ pub enum Op {
 }
 
 impl Op {
+    /// The same, acknowledged only when it is durable.
+    pub fn durable(self) -> Op {
+        let fua = true;
+        match self {
+            Op::Write { buffer, .. } => Op::Write { buffer, fua },
+            Op::CompareAndWrite { buffer, .. } => Op::CompareAndWrite { buffer, fua },
+            Op::Discard { .. } => Op::Discard { fua },
+            Op::WriteZeroes { may_unmap, fast_only, .. } => {
+                Op::WriteZeroes { may_unmap, fast_only, fua }
+            }
+            Op::Read { .. } | Op::Flush | Op::Prefetch | Op::Allocation | Op::CacheState => self,
+        }
+    }
+}
+
+impl Op {
     /// The memory that comes with it.
     pub fn buffer(&self) -> Option<Buffer> {
         match *self {

@@ -338,6 +338,11 @@ impl Device {
         self.is_told_late = true;
     }
 
+    /// True when the write cache of a unit is off.
+    pub fn is_write_through(&self, unit: usize) -> bool {
+        self.units[unit].logical.is_write_through()
+    }
+
     /// True when a reservation came meanwhile that forbids work on the medium, or its next piece.
     pub fn forbids(&self, session: usize, unit: usize, medium: &Medium) -> bool {
         let logical = &self.units[unit].logical;

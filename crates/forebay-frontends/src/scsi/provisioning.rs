@@ -68,7 +68,7 @@ pub(super) fn take_unmap(unit: &mut LogicalUnit, call: &Call, list: &[u8]) -> An
         return Ok(Outcome::Done(Response::GOOD));
     }
     let may_unmap = !call.cdb.has(1, 0);
-    Ok(Outcome::Medium(Medium::Unmap { ranges, may_unmap, fua: unit.fua(false) }))
+    Ok(Outcome::Medium(Medium::Unmap { ranges, may_unmap }))
 }
 
 pub(super) fn write_same(unit: &mut LogicalUnit, call: &Call) -> Answer {
@@ -82,13 +82,13 @@ pub(super) fn write_same(unit: &mut LogicalUnit, call: &Call) -> Answer {
         return Err(extent.wrong_length().into());
     }
     extent.at_most(SAME_MAX)?;
-    let (may_unmap, fua) = (unmap && !anchor, unit.fua(false));
+    let may_unmap = unmap && !anchor;
     let has_data = !(call.cdb.opcode() == 0x93 && call.cdb.has(1, 0));
     if has_data && u64::from(call.data_out) != BLOCK {
         return Err(Sense::illegal(Code::INVALID_FIELD_IN_CDB).into());
     }
     Ok(Outcome::Medium(match has_data {
-        true => Medium::WriteSame { range, may_unmap, fua },
-        false => Medium::Zero { range, may_unmap, fua },
+        true => Medium::WriteSame { range, may_unmap },
+        false => Medium::Zero { range, may_unmap },
     }))
 }

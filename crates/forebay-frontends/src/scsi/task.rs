@@ -134,8 +134,6 @@ pub enum Medium {
         range: ByteRange,
         /// Zeroes may be written by unmapping.
         may_unmap: bool,
-        /// Acknowledge only when durable.
-        fua: bool,
     },
     /// The range reads as zeroes afterwards; no Data-Out.
     Zero {
@@ -143,8 +141,6 @@ pub enum Medium {
         range: ByteRange,
         /// May be done by unmapping.
         may_unmap: bool,
-        /// Acknowledge only when durable.
-        fua: bool,
     },
     /// The ranges are no longer needed, and read as zeroes afterwards.
     Unmap {
@@ -152,8 +148,6 @@ pub enum Medium {
         ranges: Vec<ByteRange>,
         /// False: zeroes are to be written (ANCHOR).
         may_unmap: bool,
-        /// Acknowledge only when durable.
-        fua: bool,
     },
     /// Make everything acknowledged before durable.
     Flush,

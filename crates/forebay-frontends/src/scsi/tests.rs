@@ -214,16 +214,16 @@ fn medium_words(medium: &Medium) -> String {
         Medium::CompareAndWrite { range, fua: durable } => {
             format!("caw {}{}", at(range), fua(*durable))
         }
-        Medium::WriteSame { range, may_unmap, fua: durable } => {
-            format!("same {}{}{}", at(range), flag(*may_unmap, " unmap"), fua(*durable))
+        Medium::WriteSame { range, may_unmap } => {
+            format!("same {}{}", at(range), flag(*may_unmap, " unmap"))
         }
-        Medium::Zero { range, may_unmap, fua: durable } => {
-            format!("zero {}{}{}", at(range), flag(*may_unmap, " unmap"), fua(*durable))
+        Medium::Zero { range, may_unmap } => {
+            format!("zero {}{}", at(range), flag(*may_unmap, " unmap"))
         }
-        Medium::Unmap { ranges, may_unmap, fua: durable } => {
+        Medium::Unmap { ranges, may_unmap } => {
             let ranges: Vec<_> = ranges.iter().map(at).collect();
             let anchor = flag(!*may_unmap, " anchor");
-            format!("unmap {}{anchor}{}", ranges.join(" "), fua(*durable))
+            format!("unmap {}{anchor}", ranges.join(" "))
         }
         Medium::Flush => "flush".to_owned(),
         Medium::Prefetch { range, immediate } => {

@@ -86,9 +86,10 @@ impl Extent {
 }
 
 impl LogicalUnit {
-    /// FUA, unless everything is durable anyway.
-    pub(super) fn fua(&self, asked: bool) -> bool {
-        asked || !self.settings.write_cache
+    /// True when what is written is acknowledged only when it is durable, whatever a command asks for. A command that came
+    /// while the write cache was on is carried out as it is now.
+    pub fn is_write_through(&self) -> bool {
+        !self.settings.write_cache
     }
 }
 
@@ -121,12 +122,12 @@ pub(super) fn read(unit: &mut LogicalUnit, call: &Call) -> Answer {
 pub(super) fn write(unit: &mut LogicalUnit, call: &Call) -> Answer {
     let range = sent(range(unit, call)?, call);
     let asked = call.cdb.opcode() != 0x0a && call.cdb.has(1, FUA);
-    on_medium(Medium::Write { range, fua: unit.fua(asked) })
+    on_medium(Medium::Write { range, fua: asked })
 }
 
 pub(super) fn or_write(unit: &mut LogicalUnit, call: &Call) -> Answer {
     let range = sent(range(unit, call)?, call);
-    on_medium(Medium::OrWrite { range, fua: unit.fua(call.cdb.has(1, FUA)) })
+    on_medium(Medium::OrWrite { range, fua: call.cdb.has(1, FUA) })
 }
 
 pub(super) fn write_and_verify(unit: &mut LogicalUnit, call: &Call) -> Answer {
@@ -157,7 +158,7 @@ pub(super) fn verify(unit: &mut LogicalUnit, call: &Call) -> Answer {
 pub(super) fn compare_and_write(unit: &mut LogicalUnit, call: &Call) -> Answer {
     let blocks = call.cdb.u8(13);
     let range = Extent { lba: call.cdb.u64(2), blocks: blocks.into(), length_at: 13 }.on(unit)?;
-    let medium = Medium::CompareAndWrite { range, fua: unit.fua(call.cdb.has(1, FUA)) };
+    let medium = Medium::CompareAndWrite { range, fua: call.cdb.has(1, FUA) };
     if blocks > COMPARE_MAX || medium.data_out(BLOCK as u32) != u64::from(call.data_out) {
         return Err(Sense::cdb_field(13, 7).into());
     }
@@ -176,7 +177,7 @@ pub(super) fn write_atomic(unit: &mut LogicalUnit, call: &Call) -> Answer {
     if u64::from(call.data_out) < range.len() {
         return Err(Sense::cdb_field(12, 7).into());
     }
-    on_medium(Medium::Write { range, fua: unit.fua(call.cdb.has(1, FUA)) })
+    on_medium(Medium::Write { range, fua: call.cdb.has(1, FUA) })
 }
 
 pub(super) fn prefetch(unit: &mut LogicalUnit, call: &Call) -> Answer {

@@ -128,22 +128,22 @@ impl Connection {
                 let op = |buffer| Op::CompareAndWrite { buffer, fua };
                 return self.submit_memory(cx, device, (disk, key), range, op);
             }
-            Medium::WriteSame { range, may_unmap, fua } => {
+            Medium::WriteSame { range, may_unmap } => {
                 let Sink::Bytes(block) = &task.sink else { return Asked::Never };
                 if block.iter().all(|byte| *byte == 0) {
                     let range = rest(range, progress, u64::MAX);
-                    (range, Op::WriteZeroes { may_unmap, fast_only: false, fua })
+                    (range, Op::WriteZeroes { may_unmap, fast_only: false, fua: false })
                 } else {
                     let range = rest(range, progress, CHUNK);
-                    return self.write_same(cx, device, (disk, key), range, fua);
+                    return self.write_same(cx, device, (disk, key), range);
                 }
             }
-            Medium::Zero { range, may_unmap, fua } => {
-                let op = Op::WriteZeroes { may_unmap, fast_only: false, fua };
+            Medium::Zero { range, may_unmap } => {
+                let op = Op::WriteZeroes { may_unmap, fast_only: false, fua: false };
                 (rest(range, progress, u64::MAX), op)
             }
-            Medium::Unmap { ref ranges, may_unmap, fua } => {
-                let op = Op::WriteZeroes { may_unmap, fast_only: false, fua };
+            Medium::Unmap { ref ranges, may_unmap } => {
+                let op = Op::WriteZeroes { may_unmap, fast_only: false, fua: false };
                 let left = ranges.iter().skip(progress as usize);
                 let range = left.copied().find(|range| !range.is_empty());
                 (range.unwrap_or(ByteRange::at(0, 0)), op)
@@ -166,8 +166,8 @@ impl Connection {
         asked
     }
 
-    /// Hands a request to the engine, unless a reservation forbids it by now. It is as if it had ended before one that comes
-    /// later.
+    /// Hands a request to the engine, unless a reservation forbids it by now, and durable when the write cache is off by
+    /// now. It is as if it had ended before one that comes later.
     fn submit(
         &self,
         cx: &mut Context<'_>,
@@ -183,6 +183,7 @@ impl Connection {
         {
             return Asked::Reserved;
         }
+        let op = if unit.is_some_and(|unit| device.is_write_through(unit)) { op.durable() } else { op };
         match cx.submit_unchecked(disk, Request { tag: self.link.tag(key), range, op }) {
             Ok(()) => Asked::Yes,
             Err(_) => Asked::Busy,
@@ -220,7 +221,6 @@ impl Connection {
         device: &Device,
         (disk, key): (DiskId, u32),
         range: ByteRange,
-        fua: bool,
     ) -> Asked {
         if range.is_empty() {
             return Asked::Nothing;
@@ -232,7 +232,8 @@ impl Connection {
         for at in (0..u64::from(span.len)).step_by(block.len()) {
             memory.write_at(span.offset + at, block);
         }
-        let asked = self.submit(cx, device, (disk, key), range, Op::Write { buffer, fua });
+        let op = Op::Write { buffer, fua: false };
+        let asked = self.submit(cx, device, (disk, key), range, op);
         if asked != Asked::Yes {
             cx.release(disk, buffer);
         }

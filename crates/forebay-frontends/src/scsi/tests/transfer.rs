@@ -100,15 +100,6 @@ fn a_write_takes_the_whole_blocks_of_what_was_announced() {
 }
 
 #[test]
-fn a_write_through_unit_makes_everything_durable() {
-    let mut world = World::of(Export { write_cache: false, ..export() });
-    world.check(&rw(0x2a, 0, 0, 1), &[0; 512], "write 0+1 fua");
-    world.check(&rw(0x8b, 0, 0, 1), &[0; 512], "or 0+1 fua");
-    world.check(&rw(0x93, 0x08, 0, 1), &[0; 512], "same 0+1 unmap fua");
-    world.check(&[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], &[0; 1024], "caw 0+1 fua");
-}
-
-#[test]
 fn a_read_only_disk_refuses_what_writes_and_nothing_else() {
     let mut world = World::of(Export { read_only: true, ..export() });
     for code in [0x0a, 0x2a, 0x2e, 0x41, 0x8a, 0x8b, 0x8e, 0x93, 0xaa, 0xae] {
