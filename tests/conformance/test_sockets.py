@@ -95,6 +95,29 @@ def a_hypervisor_finds_its_device_at_a_socket_that_was_passed(bed):
 
 
 @test(forebay_only=True)
+def a_disk_that_is_detached_and_opened_again_is_at_its_sockets_again(bed):
+    unix, tcp, device = listening(bed.path("db.sock")), socket.create_server(("127.0.0.1", 0)), listening(bed.path("db.vhost"))
+    address = "127.0.0.1:%d" % tcp.getsockname()[1]
+    config = ('[[disk]]\nname = "db"\nbackend = "mem:16MiB"\nram = "16MiB"\nnbd = ["unix:%s", "%s"]\nvhost-user = "%s"\n'
+              % (bed.path("db.sock"), address, bed.path("db.vhost")))
+    process = serve(bed, config, [unix, tcp, device])
+    control = ["db", "--control", bed.path("control")]
+    for _ in range(3):
+        for uri in ["nbd://%s/db" % address, "nbd+unix:///db?socket=" + bed.path("db.sock")]:
+            h = nbd.NBD()
+            h.connect_uri(uri)
+            h.shutdown()
+        with socket.socket(socket.AF_UNIX) as hypervisor:
+            hypervisor.connect(bed.path("db.vhost"))
+            eventually(lambda: json.loads(bed.run([bed.program, "stats", *control, "--json"]))["vhost_user"]["sessions"] == 1,
+                       "the device has a session")
+        bed.run([bed.program, "disk", "detach", *control])
+        said = bed.run([bed.program, "disk", "open", *control])
+        assert "not everywhere" not in said, said
+    end(process)
+
+
+@test(forebay_only=True)
 def a_socket_that_nothing_asks_for_is_reported_and_closed(bed):
     path = bed.path("old.sock")
     config = '[[disk]]\nname = "db"\nbackend = "mem:16MiB"\nram = "16MiB"\nnbd = ["unix:%s"]\n' % bed.path("db.sock")

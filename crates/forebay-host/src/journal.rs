@@ -448,7 +448,14 @@ fn make_file(path: &Path, size: u64) -> Result<()> {
     if path.metadata().is_ok_and(|there| !there.is_file()) {
         bail!("{} is no regular file", path.display());
     }
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    // Nothing is made where a link leads to nothing: who may write in the folder may have put it there.
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    let file = match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().write(true).open(path)
+        }
+        made => made,
+    };
     let file = file.with_context(cannot)?;
     if file.metadata().with_context(cannot)?.len() < size {
         file.set_len(size).with_context(cannot)?;

@@ -5,10 +5,12 @@
 //! caching the same bytes. It stays where it is when it is let go of: whoever removed it could remove another one's.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use forebay_io::file::{FileError, FileErrorKind, OpenFile, Options};
+use rustix::fs::OFlags;
 
 use super::sidecar::SidecarPlace;
 use super::words;
@@ -68,8 +70,9 @@ pub fn is_in_use(error: &anyhow::Error) -> bool {
 
 fn lock_file(place: &SidecarPlace, path: &Path, read_only: bool) -> Result<OpenFile> {
     place.make_folder()?;
-    // Who only reads makes none.
-    File::options().create(true).append(true).open(path)?;
+    // Who only reads makes none. Who may write in the folder may have put a link there: it is not followed.
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    File::options().create(true).append(true).custom_flags(flags).open(path)?;
     let options = Options { read_only, buffered: true, lock_wait: LOCK_WAIT, ..Options::default() };
     Ok(OpenFile::open(path, &options)?)
 }
@@ -81,6 +84,21 @@ fn is_held(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_a_lock_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SidecarPlace::Apart(folder.path().join("id.forebay"));
+        drop(lock(&place, false).unwrap());
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap).collect();
+        let [file] = &files[..] else { panic!("{files:?}") };
+        std::fs::remove_file(file.path()).unwrap();
+        let planted = folder.path().join("planted");
+        std::os::unix::fs::symlink(&planted, file.path()).unwrap();
+        let guard = lock(&place, false).unwrap();
+        assert!(guard.missing().is_some(), "{guard:?}");
+        assert!(!planted.exists());
+    }
 
     #[test]
     fn where_there_is_no_lock_that_is_said_with_what_to_do() {

@@ -64,8 +64,8 @@ use detached::Detached;
 use journal_named::check_torn;
 pub(crate) use journal_named::is_of_another;
 use sidecar::Found;
-pub use sidecar::{SidecarPlace, identity, left_beside, replace};
-pub(crate) use sidecar::{remove, sync_folder};
+pub(crate) use sidecar::sync_folder;
+pub use sidecar::{SidecarPlace, identity, left_beside, remove, replace};
 
 /// Time that samples may take at start.
 const EXAMINE_MAX: Duration = Duration::from_secs(5);

@@ -175,7 +175,12 @@ pub(super) fn write(path: &Path, sidecar: &Sidecar) -> io::Result<i64> {
 /// The kernel's; the old ones are there then, or the new ones.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<i64> {
     let new = new_path(path);
-    let mut file = File::create(&new)?;
+    // Who may write in the folder may have put a link there: it is neither followed nor written to.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(&new)?;
     let before = SystemTime::now();
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     if let Err(error) = written {
@@ -192,7 +197,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<i64> {
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
+pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -260,6 +265,18 @@ mod tests {
         remove(&path).unwrap();
         remove(&path).unwrap();
         assert!(matches!(read(Some(&path)), Found::Missing));
+    }
+
+    #[test]
+    fn a_link_that_somebody_put_in_its_way_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, precious) = (folder.path().join("db.raw.forebay"), folder.path().join("pool"));
+        fs::write(&precious, "precious").unwrap();
+        std::os::unix::fs::symlink(&precious, new_path(&path)).unwrap();
+        replace(&path, b"new").unwrap();
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert!(!new_path(&path).is_symlink());
     }
 
     #[test]

@@ -148,7 +148,7 @@ Examples:
 Use it for a disk that 'forebay disk list' shows as NOT SERVED, when its trouble is over: \
 another process used its primary storage, for instance. A disk with a refused write log needs \
 'forebay disk resolve'. A disk that is served, but not at all of its addresses, gets the missing \
-ones. Other disks of the daemon go on.
+ones. One that was detached is served again. Other disks of the daemon go on.
 
 Example:
   forebay disk open db")]

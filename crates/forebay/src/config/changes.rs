@@ -84,10 +84,7 @@ impl Changes {
     /// The kernel's.
     pub fn store(&self, path: &Path) -> io::Result<()> {
         if self.is_empty() {
-            return match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
+            return forebay_host::fence::remove(path);
         }
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         forebay_host::fence::replace(path, self.text().as_bytes()).map(drop)

@@ -19,12 +19,12 @@ use axum::routing::get;
 use axum::serve::Listener;
 use forebay_host::events::Severity;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::control::{ControlState, lock};
-use super::listener::bind_tcp;
+use super::listener::{BoundTcp, bind_tcp};
 use super::metrics::{Format, collect};
 
 /// Connections that may be open at a time. The next one waits: files are for clients of disks.
@@ -91,7 +91,7 @@ async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
 
 /// A listener that accepts no more connections than it has places for.
 struct Bounded {
-    listener: TcpListener,
+    listener: BoundTcp,
     places: Arc<Semaphore>,
     idle_max: Duration,
 }
@@ -102,7 +102,7 @@ impl Listener for Bounded {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let place = self.places.clone().acquire_owned().await.expect("it is never closed");
-        let (stream, from) = Listener::accept(&mut self.listener).await;
+        let (stream, from) = Listener::accept(&mut self.listener.listener).await;
         let idle = Box::pin(sleep(self.idle_max));
         (Connection { stream, idle_max: self.idle_max, idle, _place: place }, from)
     }
@@ -189,10 +189,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::daemon::inherited::Inherited;
 
     #[tokio::test]
     async fn an_idle_connection_gives_its_place_to_the_next() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = bind_tcp("127.0.0.1:0", &Inherited::default()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let places = Arc::new(Semaphore::new(1));
         let bounded = Bounded { listener, places, idle_max: Duration::from_millis(20) };

@@ -5,8 +5,10 @@
 //!                                          └─ nothing asks for it: closed, an event
 //! ```
 //! Such a socket outlives the daemon: who connects while it restarts waits until it listens again. So the daemon takes it in
-//! place of binding one, leaves its owner and mode to systemd, and does not remove its file.
+//! place of binding one, leaves its owner and mode to systemd, and does not remove its file. One that nobody serves any more,
+//! as that of a disk that is detached, is here again for the next who asks.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -22,8 +24,8 @@ use crate::config::DaemonSpec;
 use crate::config::values::Address;
 
 /// The sockets that nobody has taken yet.
-#[derive(Debug, Default)]
-pub struct Inherited(Mutex<Vec<Socket>>);
+#[derive(Clone, Debug, Default)]
+pub struct Inherited(Arc<Mutex<Vec<Socket>>>);
 
 #[derive(Debug)]
 enum Socket {
@@ -31,6 +33,19 @@ enum Socket {
     Tcp(SocketAddr, TcpListener),
     /// Nothing that a daemon could listen at: which descriptor it is.
     Other(usize),
+}
+
+/// A socket that somebody serves. Dropping it puts it back.
+#[derive(Debug)]
+pub(super) struct Lent {
+    from: Inherited,
+    socket: Option<Socket>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.from.sockets().extend(self.socket.take());
+    }
 }
 
 impl Inherited {
@@ -53,27 +68,50 @@ impl Inherited {
                 _ => Socket::Other(index),
             }
         });
-        Inherited(Mutex::new(sockets.collect()))
+        Inherited(Arc::new(Mutex::new(sockets.collect())))
     }
 
-    /// The one that listens at a path.
-    pub(super) fn take_unix(&self, path: &Path) -> Option<UnixListener> {
-        let mut sockets = self.sockets();
-        let index = sockets.iter().position(|socket| socket.is_at(path))?;
-        match sockets.swap_remove(index) {
-            Socket::Unix(_, listener) => Some(listener),
-            Socket::Tcp(..) | Socket::Other(_) => None,
-        }
+    /// The one that listens at a path, which does not block.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptor is left.
+    pub(super) fn take_unix(&self, path: &Path) -> io::Result<Option<(UnixListener, Lent)>> {
+        self.take(
+            |socket| socket.is_at(path),
+            |socket| match socket {
+                Socket::Unix(_, listener) => Some(listener.try_clone()),
+                Socket::Tcp(..) | Socket::Other(_) => None,
+            },
+        )
     }
 
-    /// The one that listens at one of these addresses.
-    pub(super) fn take_tcp(&self, addresses: &[SocketAddr]) -> Option<TcpListener> {
+    /// The one that listens at one of these addresses, which does not block.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptor is left.
+    pub(super) fn take_tcp(
+        &self,
+        addresses: &[SocketAddr],
+    ) -> io::Result<Option<(TcpListener, Lent)>> {
+        self.take(
+            |socket| socket.is_one_of(addresses),
+            |socket| match socket {
+                Socket::Tcp(_, listener) => Some(listener.try_clone()),
+                Socket::Unix(..) | Socket::Other(_) => None,
+            },
+        )
+    }
+
+    fn take<L>(
+        &self,
+        is_wanted: impl Fn(&Socket) -> bool,
+        listener: impl Fn(&Socket) -> Option<io::Result<L>>,
+    ) -> io::Result<Option<(L, Lent)>> {
         let mut sockets = self.sockets();
-        let index = sockets.iter().position(|socket| socket.is_one_of(addresses))?;
-        match sockets.swap_remove(index) {
-            Socket::Tcp(_, listener) => Some(listener),
-            Socket::Unix(..) | Socket::Other(_) => None,
-        }
+        let Some(index) = sockets.iter().position(is_wanted) else { return Ok(None) };
+        let Some(listener) = listener(&sockets[index]).transpose()? else { return Ok(None) };
+        let socket = Some(sockets.swap_remove(index));
+        Ok(Some((listener, Lent { from: self.clone(), socket })))
     }
 
     /// True when none is left.
@@ -162,7 +200,7 @@ mod tests {
         });
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = Socket::Tcp(tcp.local_addr().unwrap(), tcp);
-        Inherited(Mutex::new(unix.chain([tcp]).collect()))
+        Inherited(Arc::new(Mutex::new(unix.chain([tcp]).collect())))
     }
 
     #[test]
@@ -171,11 +209,14 @@ mod tests {
         let sockets = inherited(folder.path(), &["a", "b"]);
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-        assert!(sockets.take_unix(&folder.path().join("c")).is_none());
-        let taken = sockets.take_unix(&link.join("b")).expect("the link leads there");
+        let take = |path: &Path| sockets.take_unix(path).unwrap();
+        assert!(take(&folder.path().join("c")).is_none());
+        let (taken, lent) = take(&link.join("b")).expect("the link leads there");
         let path = taken.local_addr().unwrap().as_pathname().unwrap().to_owned();
         assert_eq!(path, folder.path().join("b"));
-        assert!(sockets.take_unix(&link.join("b")).is_none(), "it is taken once");
+        assert!(take(&link.join("b")).is_none(), "one at a time");
+        drop(lent);
+        assert!(take(&folder.path().join("b")).is_some(), "it was given back");
     }
 
     #[test]
@@ -199,8 +240,9 @@ mod tests {
         for expect in expect.iter().map(String::as_str).chain(["number 3"]) {
             assert!(said.iter().any(|text| text.contains(expect)), "{expect}: {said:?}");
         }
-        assert!(sockets.take_tcp(&[address]).is_none());
-        assert!(sockets.take_unix(&folder.path().join("a")).is_some(), "what is asked for stays");
+        assert!(sockets.take_tcp(&[address]).unwrap().is_none());
+        let asked = sockets.take_unix(&folder.path().join("a")).unwrap();
+        assert!(asked.is_some(), "what is asked for stays");
         assert!(sockets.is_empty());
     }
 }

@@ -29,12 +29,12 @@ use forebay_host::events::{EventSender, Severity};
 use forebay_host::pool::host;
 use forebay_shard::DiskHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::inherited::Inherited;
-use super::listener::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, LEFT, ListenerState, bind_tcp};
+use super::listener::{ACCEPT_PAUSE, BoundTcp, HANDSHAKE_TIME_MAX, LEFT, ListenerState, bind_tcp};
 use super::pdu_log::PduFile;
 use super::places::Entry;
 use super::reservations::Kept;
@@ -77,7 +77,7 @@ struct BoundPortal {
 /// A portal that listens, not yet served.
 #[derive(Debug)]
 pub struct IscsiPortal {
-    listener: TcpListener,
+    listener: BoundTcp,
     state: Arc<ListenerState>,
     served: SharedServed,
     /// Room for those who are told that there is none.

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +29,7 @@ use tokio::time::timeout;
 
 use super::api::ListenerInfo;
 use super::control::lock;
-use super::inherited::Inherited;
+use super::inherited::{Inherited, Lent};
 use super::places::{Entry, Places};
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
@@ -58,7 +59,7 @@ pub struct Listener {
 #[derive(Debug)]
 enum Kind {
     Unix { _socket: UnixSocket, listener: UnixListener },
-    Tcp(TcpListener),
+    Tcp(BoundTcp),
 }
 
 /// What a listener counts.
@@ -314,24 +315,41 @@ impl ListenerState {
     }
 }
 
+/// A TCP socket that listens.
+#[derive(Debug)]
+pub(super) struct BoundTcp {
+    pub listener: TcpListener,
+    /// It is systemd's.
+    _lent: Option<Lent>,
+}
+
+impl Deref for BoundTcp {
+    type Target = TcpListener;
+
+    fn deref(&self) -> &TcpListener {
+        &self.listener
+    }
+}
+
 /// Listens at a TCP address, or takes the socket that listens there already.
 ///
 /// # Errors
 /// The kernel's, with what helps.
-pub(super) async fn bind_tcp(address: &str, inherited: &Inherited) -> Result<TcpListener> {
+pub(super) async fn bind_tcp(address: &str, inherited: &Inherited) -> Result<BoundTcp> {
     let bound = timeout(BIND_TIME_MAX, bind_patiently(address, inherited)).await;
     bound.unwrap_or_else(|_| bail!("cannot listen at {address}: its name is not found in time"))
 }
 
-async fn bind_patiently(address: &str, inherited: &Inherited) -> Result<TcpListener> {
+async fn bind_patiently(address: &str, inherited: &Inherited) -> Result<BoundTcp> {
     if !inherited.is_empty()
         && let Ok(addresses) = tokio::net::lookup_host(address).await
-        && let Some(listener) = inherited.take_tcp(&addresses.collect::<Vec<_>>())
+        && let Some((listener, lent)) = inherited.take_tcp(&addresses.collect::<Vec<_>>())?
     {
         listener.set_nonblocking(true)?;
-        return Ok(TcpListener::from_std(listener)?);
+        return Ok(BoundTcp { listener: TcpListener::from_std(listener)?, _lent: Some(lent) });
     }
-    TcpListener::bind(address).await.map_err(|error| {
+    let own = |listener| BoundTcp { listener, _lent: None };
+    TcpListener::bind(address).await.map(own).map_err(|error| {
         let why = why_not(error.kind(), rustix::process::geteuid().as_raw());
         anyhow::Error::new(error).context(format!("cannot listen at {address}: {why}"))
     })

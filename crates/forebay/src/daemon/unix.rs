@@ -1,24 +1,34 @@
 //! A unix socket that belongs to this process: bound where nobody listens, removed at the end.
 //!
-//! A socket file outlives a process that was killed. Whoever binds finds out whether anybody still
-//! listens by connecting: refused means stale, and the file is replaced. A socket of systemd is not ours (`inherited.rs`).
+//! A socket file that a killed process left is replaced. A socket of systemd is not ours (`inherited.rs`).
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, ensure};
+use forebay_io::socket::listen_unix;
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
 
-use super::inherited::Inherited;
+use super::inherited::{Inherited, Lent};
 use crate::config::values::Access;
 
 /// A bound, listening unix socket. Dropping it removes the file, unless someone replaced it or it is systemd's.
 #[derive(Debug)]
 pub struct UnixSocket {
     path: PathBuf,
-    /// Of the file that is ours to remove.
-    inode: Option<u64>,
+    file: Whose,
+}
+
+/// Whose the socket file is.
+#[derive(Debug)]
+enum Whose {
+    /// Ours to remove, if it has this inode still.
+    Ours(u64),
+    /// systemd's.
+    Systemd { _lent: Lent },
 }
 
 impl UnixSocket {
@@ -32,9 +42,10 @@ impl UnixSocket {
         access: &Access,
         inherited: &Inherited,
     ) -> Result<(UnixSocket, UnixListener)> {
-        if let Some(listener) = inherited.take_unix(path) {
+        if let Some((listener, lent)) = inherited.take_unix(path)? {
             listener.set_nonblocking(true)?;
-            return Ok((UnixSocket { path: path.to_owned(), inode: None }, listener));
+            let file = Whose::Systemd { _lent: lent };
+            return Ok((UnixSocket { path: path.to_owned(), file }, listener));
         }
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             make_folder(folder, access).with_context(|| {
@@ -44,19 +55,15 @@ impl UnixSocket {
                 )
             })?;
         }
-        let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                remove_stale(path)?;
-                UnixListener::bind(path)
+        let listener = listen_unix(path).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                anyhow!("user {} may not: {error}", rustix::process::geteuid().as_raw())
             }
-            other => other,
-        };
-        let user = rustix::process::geteuid().as_raw();
-        let listener =
-            listener.with_context(|| format!("user {user} cannot listen at {}", path.display()))?;
+            _ => error.into(),
+        })?;
         listener.set_nonblocking(true)?;
         let inode = fs::symlink_metadata(path)?.ino();
-        let socket = UnixSocket { path: path.to_owned(), inode: Some(inode) };
+        let socket = UnixSocket { path: path.to_owned(), file: Whose::Ours(inode) };
         admit(path, access)?;
         Ok((socket, listener))
     }
@@ -69,25 +76,31 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        let found = fs::symlink_metadata(&self.path).map(|found| found.ino()).ok();
-        if self.inode.is_some() && self.inode == found {
+        let found = fs::symlink_metadata(&self.path).map(|found| found.ino());
+        if found.is_ok_and(|found| matches!(self.file, Whose::Ours(inode) if inode == found)) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Gives the socket at `path` its group and permissions.
+/// Gives the socket at `path` its group and permissions. Who may write in its folder may have put a link there meanwhile: it
+/// is not followed.
 fn admit(path: &Path, access: &Access) -> Result<()> {
+    let shown = path.display();
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = openat(CWD, path, flags, Mode::empty())?;
+    let is_socket = FileType::from_raw_mode(fstat(&socket)?.st_mode) == FileType::Socket;
+    ensure!(is_socket, "{shown} was replaced by something that is no socket");
     if let Some(group) = &access.group {
-        chown(path, None, Some(number_of_group(group)?)).with_context(|| {
-            format!(
-                "cannot give {} to the group '{group}': only its members and root can",
-                path.display()
-            )
+        let number = Some(Gid::from_raw(number_of_group(group)?));
+        chownat(&socket, "", None, number, AtFlags::EMPTY_PATH).with_context(|| {
+            format!("cannot give {shown} to the group '{group}': only its members and root can")
         })?;
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(access.mode))
-        .with_context(|| format!("cannot set the permissions of {}", path.display()))
+    // A descriptor of a path alone takes no permissions, but its name does.
+    let name = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    fs::set_permissions(name, fs::Permissions::from_mode(access.mode))
+        .with_context(|| format!("cannot set the permissions of {shown}"))
 }
 
 /// The number of a group that is given by name, as in /etc/group, or by number.
@@ -112,29 +125,24 @@ fn make_folder(folder: &Path, access: &Access) -> io::Result<()> {
     others.iter().try_for_each(|made| fs::set_permissions(made, fs::Permissions::from_mode(0o755)))
 }
 
-/// Removes the socket at `path` if nobody listens on it.
-fn remove_stale(path: &Path) -> Result<()> {
-    let found =
-        fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
-    if !found.file_type().is_socket() {
-        bail!("{} exists and is not a socket; choose another path or remove it", path.display());
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
-            .with_context(|| format!("cannot remove the stale socket {}", path.display())),
-        _ => bail!(
-            "{} is in use by another process; stop that one or choose another path",
-            path.display()
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn bind(path: &Path, access: &Access) -> Result<(UnixSocket, UnixListener)> {
         UnixSocket::bind(path, access, &Inherited::default())
+    }
+
+    #[test]
+    fn what_replaced_a_socket_gets_no_permissions() {
+        let folder = tempfile::tempdir().unwrap();
+        let (secret, path) = (folder.path().join("secret"), folder.path().join("a.sock"));
+        fs::write(&secret, "").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        let error = admit(&path, &Access::default()).unwrap_err().to_string();
+        assert!(error.contains("replaced by something that is no socket"), "{error}");
+        assert_eq!(secret.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -183,7 +183,8 @@ impl Connection {
         {
             return Asked::Reserved;
         }
-        let op = if unit.is_some_and(|unit| device.is_write_through(unit)) { op.durable() } else { op };
+        let op =
+            if unit.is_some_and(|unit| device.is_write_through(unit)) { op.durable() } else { op };
         match cx.submit_unchecked(disk, Request { tag: self.link.tag(key), range, op }) {
             Ok(()) => Asked::Yes,
             Err(_) => Asked::Busy,
