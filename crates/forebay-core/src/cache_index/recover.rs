@@ -239,6 +239,10 @@ impl RecoverRing<'_> {
             last = Some(next);
             number += 1;
         }
+        if number >= end {
+            // Of pages that are all there one that is looked at is nearer to the last.
+            return Err(Cold::Missing(number));
+        }
         last.ok_or(Cold::Empty)
     }
 }

@@ -4,12 +4,16 @@ use super::*;
 
 /// A rig whose ring has pages `1..=last`, one batch each.
 fn with_pages(last: u64) -> Rig {
-    let mut rig = Rig::new(with_ring(16));
+    with_pages_in(with_ring(16), last)
+}
+
+fn with_pages_in(config: Config, last: u64) -> Rig {
+    let mut rig = Rig::new(config);
     let of = |rig: &Rig| rig.engine.statistics(rig.now).ring.expect("a ring").last_page;
     rig.settle_ring();
     let mut block = 0;
     while of(&rig) < last {
-        rig.fill(block..block + 1);
+        rig.fill(block % 256..block % 256 + 1);
         block += 1;
         rig.settle_ring();
     }
@@ -32,6 +36,26 @@ fn a_page_that_was_durable_and_is_gone_makes_the_cache_cold() {
                 let is_old = page + restored.pages_read <= last;
                 assert!(page == last || is_old, "page {page}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_page_of_those_that_are_looked_at_first_brings_no_older_state_back() {
+    let mut config = with_ring(16);
+    config.ring.as_mut().expect("a ring").pages = 600;
+    for last in [300, 384, 385, 400, 470, 511, 512, 513] {
+        let mut rig = with_pages_in(config, last);
+        let last = rig.engine.statistics(rig.now).ring.expect("a ring").last_page;
+        let found = rig.restarted().expect("warm").1.found;
+        for page in [1, 257, 513, last] {
+            rig.ring[(page as usize - 1) * 4096 + 100] ^= 1;
+            match rig.restarted() {
+                Err(cold) => assert!(matches!(cold, Cold::Missing(_)), "{cold:?}"),
+                Ok((_, restored)) if page == last => assert!(restored.found + 1 >= found),
+                Ok((_, restored)) => assert_eq!(restored.found, found, "page {page} of {last}"),
+            }
+            rig.ring[(page as usize - 1) * 4096 + 100] ^= 1;
         }
     }
 }
