@@ -318,6 +318,14 @@ impl Pool {
         self.note(freed)
     }
 
+    /// Writes leases that changed into their other copy as well; see [`Tables::mirror`].
+    pub(super) fn mirror(&mut self) {
+        if !self.has_failed {
+            let mirrored = self.tables.mirror(&self.file);
+            self.note(mirrored);
+        }
+    }
+
     /// Takes back the segments of a disk's log that are `unneeded`, durably.
     ///
     /// # Errors

@@ -227,12 +227,19 @@ impl Owner {
             let due = self.waiting.iter().map(|(due, _)| *due).min();
             let pause =
                 due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
-            let wish = match self.next.take() {
+            let wish = match self.next.take().or_else(|| self.wishes.try_recv().ok()) {
                 Some(wish) => Ok(wish),
-                None => self.wishes.recv_timeout(pause),
+                None => {
+                    // Nobody waits for it.
+                    lock(&self.pool).mirror();
+                    self.wishes.recv_timeout(pause)
+                }
             };
             match wish {
-                Ok(Wish::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Wish::End) | Err(RecvTimeoutError::Disconnected) => {
+                    lock(&self.pool).mirror();
+                    return;
+                }
                 Ok(wish) => self.carry_out(wish),
                 Err(RecvTimeoutError::Timeout) => {}
             }

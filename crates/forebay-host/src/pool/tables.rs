@@ -1,5 +1,6 @@
 //! The tables of a pool in memory, and how they are changed on flash: one page pair at a time, durably.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use anyhow::{Context, Result, anyhow};
@@ -38,6 +39,8 @@ pub struct Tables {
     versions: Vec<u64>,
     /// Page pairs whose next version was written and not flushed.
     written: Vec<PairId>,
+    /// Pages of leases whose other copy says what was before their last change.
+    alone: BTreeSet<u32>,
 }
 
 /// A table of which no copy is whole.
@@ -62,6 +65,7 @@ impl Tables {
             reservations: vec![Ok(no_reservations(Uuid::NIL)); disks],
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
+            alone: BTreeSet::new(),
         }
     }
 
@@ -407,7 +411,24 @@ impl Tables {
         for &page in &pages {
             self.put_leases(file, page)?;
         }
-        if pages.is_empty() { Ok(()) } else { self.sync(file) }
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.alone.extend(pages);
+        self.sync(file)
+    }
+
+    /// Writes the leases that changed into their other copy as well, durably. Should one copy rot, the other must not say what
+    /// was before: that a ring may be believed, or that a segment of a log is nobody's.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn mirror(&mut self, file: &PoolFile) -> io::Result<()> {
+        let alone = std::mem::take(&mut self.alone);
+        for &page in &alone {
+            self.put_leases(file, page)?;
+        }
+        if alone.is_empty() { Ok(()) } else { self.sync(file) }
     }
 
     fn put_leases(&mut self, file: &PoolFile, number: u32) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_core::action::NoLease;
 use forebay_core::flash_pool::PairId;
-use forebay_core::flash_pool::lease::Holder;
+use forebay_core::flash_pool::lease::{Holder, Role};
 use forebay_core::flash_pool::progress::Progress;
 use forebay_core::ids::Sequence;
 
@@ -61,6 +61,31 @@ impl Bed {
         let events = std::iter::from_fn(|| self.events.try_recv().ok().map(|line| line.text));
         let events = events.collect();
         (self.pool, events)
+    }
+}
+
+#[test]
+fn leases_survive_the_rot_of_either_copy() {
+    use std::os::unix::fs::FileExt;
+    for copy in 0..2 {
+        let mut bed = Bed::new();
+        let [first, second] = bed.disks;
+        let (held, given_back) = (bed.lease(first), bed.lease(second));
+        bed.handle.free(given_back);
+        let folder = std::mem::replace(&mut bed._folder, tempfile::tempdir().unwrap());
+        let (pool, _) = bed.end();
+        let pool = lock(&pool);
+        let pair = pool.geometry().lease_pair(held.0);
+        let file = std::fs::OpenOptions::new().write(true).open(folder.path().join("flash"));
+        let at = pool.geometry().pair_offset(pair, copy) + 90;
+        file.unwrap().write_all_at(&[0x5a], at).unwrap();
+        let found = Tables::read(&pool.file, pool.tables.superblock).unwrap();
+        for disk in [first, second] {
+            let leases: Vec<_> = found.leases.of(disk, Role::Log).collect();
+            assert_eq!(leases, pool.log_leases(disk), "copy {copy}");
+            assert_eq!(leases.contains(&held), disk == first);
+            assert!(!leases.contains(&given_back));
+        }
     }
 }
 
