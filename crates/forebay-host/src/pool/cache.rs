@@ -24,7 +24,6 @@ use forebay_core::ids::SegmentId;
 
 use super::file::PoolPage;
 use super::room::SPARE_SEGMENTS;
-use super::tables::VOID;
 use super::{Area, Held, Pool};
 
 /// Parts of the pool for a disk's cache.
@@ -213,10 +212,7 @@ impl Pool {
         if self.has_failed {
             return false;
         }
-        let Some(&first) = self.tables.held(disk, Role::Index).first() else { return true };
-        let generation = self.generation(disk);
-        let lease = Lease { disk, role: Role::Index, generation, ordinal: VOID };
-        let noted = self.tables.lease(&self.file, &[first], lease);
+        let noted = self.tables.void_ring(&self.file, disk);
         self.note(noted).is_some()
     }
 

@@ -139,9 +139,9 @@ impl Pool {
             Contents::Pool(superblock) => {
                 // What was written by a process that died may not be durable, and is now.
                 file.sync().context("cannot flush the flash")?;
-                let tables = Tables::read(&file, superblock)
+                let mut tables = Tables::read(&file, superblock)
                     .with_context(|| format!("the flash {}", path.display()))?;
-                let was_cut = make_whole(&file, &tables)?.map(|text| (Severity::Warning, text));
+                let was_cut = make_whole(&file, &mut tables)?.map(|text| (Severity::Warning, text));
                 // A pool of before rings, that cannot be made anew, goes on without.
                 let is_fixed =
                     file.is_device() || tables.disks().any(|(n, _)| tables.log_segments(n) > 0);

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_core::flash_pool::PoolGeometry;
+use forebay_core::flash_pool::{DiskNumber, PoolGeometry};
 use forebay_core::flash_pool::superblock::Superblock;
 
 use super::file::PoolFile;
@@ -34,12 +34,13 @@ impl Share {
     }
 }
 
-/// Gives a pool file that was cut short its length back: what is missing reads as zeroes, which no cached block is taken for.
-/// What is worth telling of it.
+/// Gives a pool file that was cut short its length back. What is missing reads as zeroes, which no cached block is taken for;
+/// but a ring whose end is missing says what was cached at some time before. So none of its rings is believed. What is worth
+/// telling of it.
 ///
 /// # Errors
 /// A write log may have been in what is missing, or it is a device.
-pub(super) fn make_whole(file: &PoolFile, tables: &Tables) -> Result<Option<String>> {
+pub(super) fn make_whole(file: &PoolFile, tables: &mut Tables) -> Result<Option<String>> {
     let geometry = tables.geometry();
     let whole = u64::from(geometry.segments()) * geometry.segment_size();
     let there = file.size()?;
@@ -65,8 +66,13 @@ pub(super) fn make_whole(file: &PoolFile, tables: &Tables) -> Result<Option<Stri
         "{cut}. It has no write log: wipe it, and a start makes a new pool there ({})",
         contents::wipe(file)
     );
+    // Before: once it has its size again, nothing tells what was missing.
+    let disks: Vec<DiskNumber> = tables.disks().map(|(number, _)| number).collect();
+    for disk in disks {
+        tables.void_ring(file, disk).context("cannot note that what is cached is gone")?;
+    }
     file.make_room(whole)?;
-    Ok(Some(format!("{cut}, and has its size again; what was cached in the rest is gone")))
+    Ok(Some(format!("{cut}, and has its size again; what was cached there is gone")))
 }
 
 /// Makes a pool for these shares; of all of a device, and of all of a file that is larger.

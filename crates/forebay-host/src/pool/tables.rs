@@ -11,7 +11,7 @@ use forebay_core::flash_pool::progress::Progress;
 use forebay_core::flash_pool::reservations::Reservations;
 use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
-use forebay_core::ids::{SegmentId, Sequence, Uuid};
+use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
 use forebay_core::sealed::Page;
 use forebay_core::write_back::format::COUNT_MAX;
 
@@ -380,6 +380,16 @@ impl Tables {
             self.leases.lease(segment, lease);
         }
         self.write_leases(file, segments)
+    }
+
+    /// The ring of a disk must not be believed any more, whatever is in it; durably.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn void_ring(&mut self, file: &PoolFile, disk: DiskNumber) -> io::Result<()> {
+        let Some(&first) = self.held(disk, Role::Index).first() else { return Ok(()) };
+        let generation = self.disk(disk).map_or(Generation(0), |record| record.pending);
+        self.lease(file, &[first], Lease { disk, role: Role::Index, generation, ordinal: VOID })
     }
 
     /// Frees what is held under exactly these leases, durably. Segments that are not held so stay whose they are, and are

@@ -57,6 +57,25 @@ fn a_cache_is_where_it_was_until_its_ring_is_void_or_somebody_needs_the_room() {
 }
 
 #[test]
+fn no_ring_of_a_pool_that_was_cut_short_is_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [Share { cache: 5 * MIB, ring: 2 * MIB, log: 4 * MIB }];
+    let mut pool = open(&path, &shares).unwrap();
+    let (number, _) = serve(&mut pool, &wish("db", "file:/db"));
+    pool.take_cache(number, 5 * MIB).unwrap();
+    let header = ring_header(&pool, number, 640);
+    assert!(pool.begin_ring(number, 2 * MIB, &header).unwrap().is_some());
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
+    drop(pool);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(path.metadata().unwrap().len() - MIB).unwrap();
+    let mut pool = open(&path, &shares).unwrap();
+    assert!(pool.tables.has_void_ring(number));
+    assert_eq!(pool.take_cache(number, 5 * MIB).unwrap().former, None, "its end may be missing");
+}
+
+#[test]
 fn a_cache_of_another_size_keeps_its_first_slots_wherever_the_others_come_from() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flash");

@@ -249,7 +249,7 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "the flash … was blank, and is a pool of … now", "Nothing."),
             (
                 Warning,
-                "the flash … was cut short: …, and has its size again; what was cached in the rest is gone",
+                "the flash … was cut short: …, and has its size again; what was cached there is gone",
                 "Find out who did that.",
             ),
             (
