@@ -219,7 +219,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
     fn reset_device(&mut self) -> Result<()> {
         self.end();
         self.agreed = Agreed::NOTHING;
-        self.set_write_cache(self.export.write_cache);
+        // A write cache that was switched off stays off: QEMU goes on showing it so, and the next guest does not flush.
         Ok(())
     }
 
