@@ -139,6 +139,37 @@ def flash_that_hangs_does_not_hold_up_the_end(bed):
     unmount(bed, process, path)
 
 
+@test(forebay_only=True)
+def a_cache_whose_flash_hangs_is_noted_as_old_beside_primary_storage(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    server = nbdkit(bed, "file", bed.image("pool.raw", 64 * MIB, "holes"), name="flash")
+    process, path = fuse(bed, server)
+    disk = bed.disk("file:" + image, ram="1MiB", flash=path + ":16MiB")
+    h = attach(disk)
+    for _ in range(2):
+        for at in range(0, 8 * MIB, MIB):
+            h.pread(MIB, at)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        # It has to be known that the bytes in the cache are old before new ones are on primary storage.
+        h.pwrite(pattern(0, 4096, 1), 0)
+        said = events(bed, disk)
+        assert "must not be used again" not in said, said
+        disk.was_ended = True
+        disk.process.kill()
+    finally:
+        process.send_signal(signal.SIGCONT)
+    disk.process.wait(50)
+    disk.start()
+    said = events(bed, disk)
+    assert "the flash died and the disk went on without it" in said, said
+    h = attach(disk)
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 1)
+    h.shutdown()
+    assert disk.stop() == 0
+    unmount(bed, process, path)
+
+
 def an_end_with_a_log_that_flash_does_not_read_back(bed, size, told):
     """On flash of which this much is the disk's, 12 MiB of it the log; what its end tells."""
     image = bed.image("disk.raw", 16 * MIB)

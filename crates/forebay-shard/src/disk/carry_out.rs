@@ -3,6 +3,8 @@
 //! The loop is `forebay_core::executor`'s, which the simulator runs, too. Replies are the shard's, which has the
 //! clients (`run.rs`).
 
+use std::time::Duration;
+
 use forebay_core::action::{Actions, Event, Io, IoOp, LogAction, Reply, ReplyData, Span, Target};
 use forebay_core::executor::Executor;
 use forebay_core::ids::{IoId, Nanos, SegmentId};
@@ -110,7 +112,13 @@ impl Executor for Execution<'_> {
     }
 
     fn void(&mut self) {
-        self.disk().storage.ring().void();
+        let now = self.now;
+        let disk = self.disk();
+        let engine = &disk.port.engine;
+        let is_needed = engine.mode().logs()
+            || engine.log_statistics(now).is_some_and(|log| !log.is_clean);
+        let half = Duration::from_nanos(engine.config().flash_timeout.0 / 2);
+        disk.storage.ring().void((!is_needed).then_some(half));
     }
 
     fn revoke(&mut self) {

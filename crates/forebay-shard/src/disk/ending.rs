@@ -185,9 +185,11 @@ impl ShardDisk {
             self.port.engine.close_ring(now, flushed, &mut self.port.actions);
             self.turn.has_more |= self.has_something_to_do();
         }
-        // The log may be given up after this, so that the ring has to know what it dropped, or to be void.
+        // The log may be given up after this, so that the ring has to know what it dropped, or to be void. What the disk has on
+        // flash is another one's at once where it leaves its pool, and its own again beneath its clients.
         if let Stage::Recording(status) = self.ending.stage
             && self.port.engine.is_ring_closed()
+            && !(self.port.engine.writes_flash() && (self.ending.beneath || self.is_detaching()))
         {
             self.storage.detach(now, reactor);
             if self.is_detaching() && !self.ending.beneath && !self.port.engine.mode().logs() {

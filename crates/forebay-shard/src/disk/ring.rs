@@ -1,6 +1,7 @@
 //! The ring of a disk's cache on its shard: its pages go to flash, and that it is void to the pool's owner.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use forebay_core::action::{Io, Span, Voided};
 use forebay_core::flash_pool::DiskNumber;
@@ -55,24 +56,26 @@ impl Ring {
     }
 
     /// Has it noted that the ring must not be believed, in the pool, or beside primary storage when flash is dead, then
-    /// of the log as well; the answer comes with [`ReturnPath::voided`].
-    pub(super) fn void(&self) {
+    /// of the log as well; the answer comes with [`ReturnPath::voided`]. `patience`: how long flash may take, which hangs
+    /// perhaps, when there is nothing in the log that would be given up with it.
+    pub(super) fn void(&self, patience: Option<Duration>) {
+        let (answer, answered) = mpsc::channel();
+        self.owner.void(self.number, Box::new(move |is_noted| drop(answer.send(is_noted))));
         let (path, revoker) = (self.path.clone(), self.revoker.clone());
-        let answer = move |is_noted: bool| match revoker {
-            _ if is_noted => path.voided(Voided::InPool),
-            None => path.voided(Voided::Nowhere),
-            Some(revoker) => {
-                let waits = path.clone();
-                let revoke = move || match revoker.revoke() {
-                    true => waits.voided(Voided::WithLog),
-                    false => waits.voided(Voided::Nowhere),
-                };
-                let thread = std::thread::Builder::new().name("forebay-revoke".to_owned());
-                if thread.spawn(revoke).is_err() {
-                    path.voided(Voided::Nowhere);
-                }
-            }
+        let wait = move || {
+            let is_noted = match patience.filter(|_| revoker.is_some()) {
+                Some(patience) => answered.recv_timeout(patience).unwrap_or(false),
+                None => answered.recv().unwrap_or(false),
+            };
+            path.voided(match revoker {
+                _ if is_noted => Voided::InPool,
+                Some(revoker) if revoker.revoke() => Voided::WithLog,
+                Some(_) | None => Voided::Nowhere,
+            });
         };
-        self.owner.void(self.number, Box::new(answer));
+        let thread = std::thread::Builder::new().name("forebay-void".to_owned());
+        if thread.spawn(wait).is_err() {
+            self.path.voided(Voided::Nowhere);
+        }
     }
 }
