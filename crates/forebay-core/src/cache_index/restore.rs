@@ -69,6 +69,8 @@ impl CacheIndex {
         if marks.any() {
             cache.drop_from_flash(|block| marks.touches(shared.grid.range_of(block)));
         }
+        // Nobody writes then, but what was written may not be durable yet, and its flushes flush nothing: marks stay.
+        let is_read_only = shared.config.backend.read_only;
         if goes_on {
             self.place.next_page = found.last + 1;
             (self.place.durable_page, self.place.durable_tail) = (found.last, found.tail);
@@ -77,12 +79,10 @@ impl CacheIndex {
                 self.walk.restore_page(*number, (*from, *to));
             }
             self.walk.end_restore();
-            self.marking = Marking { turn: Turn::first(marks.any()), marks };
+            self.marking = Marking { turn: Turn::first(marks.any() && !is_read_only), marks };
         } else {
-            if marks.any() && shared.config.backend.read_only {
-                // Nobody writes, but what was written may not be durable yet.
+            if marks.any() && is_read_only {
                 self.marking.marks.mark_all();
-                self.marking.turn = Turn::first(true);
             }
             if cache.blocks_on_flash() > 0 {
                 self.walk.unsaid = self.geometry.positions();

@@ -97,7 +97,8 @@ impl Parts {
     /// Records everything and ends the index, so that the next run finds all of it. `flushed`: primary storage was
     /// flushed after the last write to it.
     pub(super) fn close_ring(&mut self, flushed: bool, cx: &mut Cx<'_>) {
-        let is_safe = self.is_idle(cx) && (flushed || self.primary.is_flushed());
+        let has_flushed = (flushed || self.primary.is_flushed()) && !cx.config.backend.read_only;
+        let is_safe = self.is_idle(cx) && has_flushed;
         if self.cache_index.as_mut().is_some_and(|index| index.close(is_safe)) {
             self.run(cx);
         }

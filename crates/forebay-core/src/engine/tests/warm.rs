@@ -485,3 +485,35 @@ fn what_a_part_of_a_write_drops_is_recorded_before_primary_storage_has_the_part(
     rig.settle_log();
     rig.expect_bytes(0, 32 * KIB, 2);
 }
+
+#[test]
+fn a_read_only_run_clears_no_mark_of_the_one_before() {
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.write(900, 0, 4096, 7);
+    while !rig.has_reply(900) {
+        rig.complete(0, IoStatus::Ok);
+    }
+    // It is killed before primary storage is flushed.
+    let mut config = *rig.engine.config();
+    config.backend.read_only = true;
+    let (mut shown, _) = rig.restarted_as(config, &[]).expect("warm");
+    let marked = |rig: &Rig| rig.engine.statistics(rig.now).ring.expect("a ring").regions_marked;
+    assert!(marked(&shown) > 0);
+    shown.expect_bytes(0, 4096, 7);
+    shown.settle_ring();
+    shown.tick(10_000);
+    shown.settle_ring();
+    assert!(marked(&shown) > 0);
+    shown.engine.shut_down(shown.now, &mut shown.actions);
+    shown.run_actions();
+    shown.settle();
+    shown.engine.close_ring(shown.now, true, &mut shown.actions);
+    shown.run_actions();
+    shown.settle_ring();
+    // Power took what was not flushed, after all.
+    let config = Config { ..*rig.engine.config() };
+    let (next, _) = shown.restarted_as(config, &[]).expect("warm");
+    assert!(marked(&next) > 0);
+}
