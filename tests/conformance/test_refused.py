@@ -232,6 +232,25 @@ def what_another_process_uses_refuses_its_disk_alone(bed):
         assert result.returncode == 1 and "in use by process" in result.stderr, result.stderr
 
 
+@test(forebay_only=True, timeout=120)
+def what_cannot_be_opened_at_the_start_keeps_no_other_disk_and_is_tried_again(bed):
+    daemon, first, second = two_disks(bed)
+    h = attach(daemon, "first")
+    h.pwrite(pattern(OWN, 4096, 1), OWN)
+    h.flush()
+    h.shutdown()
+    assert daemon.stop() == 0
+    os.rename(first, first + ".away")
+    daemon.start()
+    assert "disk first: NOT SERVED" in daemon.said, daemon.said
+    attach(daemon, "second").pread(4096, OWN)
+    listed = json.loads(bed.run([bed.program, "disk", "list", "--json", *control(bed)], code=None).stdout.splitlines()[-1])
+    assert "No such file" in str(listed), listed
+    os.rename(first + ".away", first)
+    eventually(lambda: "NOT SERVED" not in disk(bed, "list"), "it is served by itself", 30)
+    assert bytes(attach(daemon, "first").pread(4096, OWN)) == pattern(OWN, 4096, 1)
+
+
 @test(forebay_only=True)
 def an_export_or_a_pool_that_another_process_uses_refuses_its_disks_alone(bed):
     image, pooled = bed.image("first.raw", SIZE), bed.image("pooled.raw", SIZE)

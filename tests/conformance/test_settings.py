@@ -190,6 +190,8 @@ def a_saved_file_says_what_was_changed_and_keeps_its_comments(bed):
     assert after == would and "# The database.\n" in after and 'policy = "lru"    # as measured\n' in after, after
     assert os.stat(bed.path("forebay.toml")).st_mode & 0o777 == 0o640 and kept(bed) is None
     assert "nothing was changed" in bed.run([*config, "changes", "--control", served.control])
+    nothing = json.loads(bed.run([*config, "save", "--json", "--control", served.control]))
+    assert nothing["changes"] == [], nothing
     assert served.reload() == {} and settings(bed, served)["mode"]["origin"] == "file"
     restart(served)
     assert served.disks() == ["a", "b"] and served.stats("a")["mode"] == "write-around"

@@ -234,9 +234,11 @@ impl RawLease {
                 generation: Generation(self.generation.get()),
                 ordinal: self.ordinal.get(),
             };
+            // The next one has to be possible, too; that of a ring has a meaning of its own.
+            let ordinal_max = if role == Role::Index { COUNT_MAX } else { COUNT_MAX - 1 };
             let is_sane = geometry.has(lease.disk)
                 && lease.generation.0 <= COUNT_MAX
-                && lease.ordinal <= COUNT_MAX;
+                && lease.ordinal <= ordinal_max;
             is_sane.then_some(Holder::Leased(lease))
         };
         match self.role {

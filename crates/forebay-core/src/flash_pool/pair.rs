@@ -130,7 +130,8 @@ fn version(pool: &Superblock, pair: PairId, page: &Page) -> Result<Option<u64>, 
     let is_this =
         raw.pool == pool.pool.0 && raw.index == pool.geometry.place(pair) && raw.kind == kind(pair);
     let version = raw.version.get();
-    if !is_this || !(1..=VERSION_MAX).contains(&version) {
+    // The next one has to be possible, too.
+    if !is_this || !(1..VERSION_MAX).contains(&version) {
         return Ok(None);
     }
     if raw.format != FORMAT {

@@ -60,7 +60,11 @@ impl Ring {
     /// perhaps, when there is nothing in the log that would be given up with it.
     pub(super) fn void(&self, patience: Option<Duration>) {
         let (answer, answered) = mpsc::channel();
-        self.owner.void(self.number, Box::new(move |is_noted| drop(answer.send(is_noted))));
+        let answer = move |is_noted| {
+            // Nobody hears it who has given up waiting.
+            let _ = answer.send(is_noted);
+        };
+        self.owner.void(self.number, Box::new(answer));
         let (path, revoker) = (self.path.clone(), self.revoker.clone());
         let wait = move || {
             let is_noted = match patience.filter(|_| revoker.is_some()) {

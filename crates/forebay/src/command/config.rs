@@ -42,7 +42,9 @@ async fn save(args: &SaveArgs) -> Result<()> {
     let info: ConfigInfo = client::ask(&control, "/v1/config").await?;
     let path = info.file.context("this daemon has no configuration file")?;
     if info.changes.is_empty() && !args.dry_run {
-        return show("nothing was changed while Forebay ran\n");
+        let text = "nothing was changed while Forebay ran\n".to_owned();
+        let nothing = Reloaded { file: Some(path), dry_run: false, changes: Vec::new() };
+        return reload::tell(&nothing, args.common.json, text);
     }
     let path = Path::new(&path);
     let cannot = || format!("the configuration file {} cannot be saved", path.display());

@@ -178,7 +178,8 @@ mod tests {
     fn a_disk_that_is_not_served_takes_one_line() {
         let listed = |reason: &str| {
             let (name, backend) = ("db".to_owned(), "file:/x".to_owned());
-            not_served(&RefusedDisk { name, backend, reason: reason.to_owned(), pool: None }, "")
+            let (reason, pool) = (reason.to_owned(), None);
+            not_served(&RefusedDisk { name, backend, reason, pool, is_tried_again: false }, "")
         };
         let more = "; more: forebay disk show db";
         for (reason, line) in [

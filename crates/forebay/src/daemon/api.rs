@@ -90,6 +90,9 @@ pub struct RefusedDisk {
     /// The flash that has its write log. Null: none has.
     #[serde(default)]
     pub pool: Option<String>,
+    /// The daemon tries again by itself, every 10 s.
+    #[serde(default)]
+    pub is_tried_again: bool,
 }
 
 /// Both sides of a disk that is refused.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -15,7 +16,7 @@ use forebay_shard::{DiskStatus, Drained, Gone};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::api::{AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::figures::{Figures, Known};
@@ -70,6 +71,9 @@ struct Lists {
     /// The names of those that clients do not find everywhere.
     unattached: Mutex<BTreeSet<String>>,
 }
+
+/// Time that a disk which is being opened, or decided about, has to come to its end before others give up waiting.
+const OPENING_MAX: Duration = Duration::from_secs(30);
 
 /// What happens once at a time.
 #[derive(Debug, Default)]
@@ -256,14 +260,29 @@ impl ControlState {
         }
     }
 
-    /// A disk of the configuration is not served, for this reason.
-    pub(super) fn refuse(&self, disk: &DiskSpec, reason: String) {
-        let disk = self.opener.refused(disk, reason);
-        let text = format!("the disk is not served: {}", disk.reason);
-        self.report(Some(&disk.name), Severity::Error, &text);
+    /// A disk of the configuration cannot be served: why.
+    pub(super) fn refuse(&self, disk: &DiskSpec, error: &anyhow::Error) -> String {
+        let disk = self.opener.refused(disk, error);
+        let reason = disk.reason.clone();
         let mut refused = lock(&self.lists.refused);
-        refused.retain(|known| known.name != disk.name);
+        let known = refused.extract_if(.., |known| known.name == disk.name).next();
+        // One that is tried again and again for the same reason is told of once.
+        if known.is_none_or(|known| known.reason != reason || !disk.is_tried_again) {
+            self.report(Some(&disk.name), Severity::Error, &format!("the disk is not served: {reason}"));
+        }
         refused.push(disk);
+        reason
+    }
+
+    /// Nobody else opens a disk, or decides about one, as long as this is kept.
+    ///
+    /// # Errors
+    /// Somebody does, and that takes long: storage hangs, perhaps.
+    pub(super) async fn opening_turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        let turn = tokio::time::timeout(OPENING_MAX, self.turns.opening.lock());
+        turn.await.context(
+            "another disk is being opened, and its storage or its flash takes long to answer: ask again",
+        )
     }
 
     /// A disk is on its shard: it is watched, and clients find it.
@@ -399,7 +418,7 @@ impl ControlState {
         let in_trouble = disks.iter().filter_map(|disk| {
             let reason = disk.ended()?.clone()?;
             let (name, backend) = (disk.name().to_owned(), disk.info.backend.clone());
-            Some(RefusedDisk { name, backend, reason, pool: None })
+            Some(RefusedDisk { name, backend, reason, pool: None, is_tried_again: false })
         });
         lock(&self.lists.refused).iter().cloned().chain(in_trouble).collect()
     }

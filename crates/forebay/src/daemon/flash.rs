@@ -53,19 +53,13 @@ impl Flash {
         (Flash { events, pools, opening, runtime, failures }, failed)
     }
 
-    /// Opens the flash of disks, as far as it is not open; may wait for it. What another process has is left out.
-    ///
-    /// # Errors
-    /// It cannot be a pool, or not for all of them.
-    pub(super) fn open(&self, disks: &[DiskSpec]) -> Result<()> {
+    /// Opens the flash of disks, as far as it is not open; may wait for it. What cannot be opened is left out: its disks find
+    /// out why.
+    pub(super) fn open(&self, disks: &[DiskSpec]) {
         let paths: BTreeSet<&PathBuf> = disks.iter().filter_map(path).collect();
         for path in paths {
-            match self.find_or_open(path, disks) {
-                Err(error) if is_in_use(&error) => {}
-                opened => drop(opened?),
-            }
+            let _ = self.find_or_open(path, disks);
         }
-        Ok(())
     }
 
     /// The pool of a disk, where it has one, with room for all of `disks`; may wait for it.

@@ -161,7 +161,8 @@ impl Daemon {
         let (flash_guard, opening, of) = (FlashGuard(flash.clone()), flash.clone(), spec.clone());
         tokio::task::spawn_blocking(move || {
             preflight::check_flash_is_apart(&of)?;
-            opening.open(&of.disks)
+            opening.open(&of.disks);
+            anyhow::Ok(())
         })
         .await??;
         let state = spec.state_dir.clone().or_else(folders::state_folder);
@@ -432,11 +433,8 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
                 ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);
             }
             Err(error) => {
-                let Some(reason) = opener::refusal(&error) else {
-                    return Err(error.context(format!("disk '{}'", disk.name)));
-                };
+                let reason = control.refuse(disk, &error);
                 first_refusal.get_or_insert(format!("disk '{}': {reason}", disk.name));
-                control.refuse(disk, reason);
             }
         }
     }

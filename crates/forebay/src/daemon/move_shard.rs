@@ -81,7 +81,7 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
     );
     // Nothing else opens or changes a disk: whoever came to the target meanwhile would be on the wrong shard.
     let _no_change = state.turns.reloading.lock().await;
-    let _no_other = state.turns.opening.lock().await;
+    let _no_other = state.opening_turn().await?;
     let _its_size = state.turns.resizing.lock().await;
     let spec = opener.spec();
     let together = together(state, &spec, name)?;

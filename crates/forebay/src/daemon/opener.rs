@@ -178,13 +178,17 @@ impl Opener {
     }
 
     /// A disk as one that is not served.
-    pub(super) fn refused(&self, disk: &DiskSpec, reason: String) -> RefusedDisk {
+    pub(super) fn refused(&self, disk: &DiskSpec, error: &anyhow::Error) -> RefusedDisk {
+        let refusal = refusal(error);
+        let is_tried_again = refusal.is_none();
+        let reason = refusal.unwrap_or_else(|| format!("{error:#}"));
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let placed = disk.flash.as_ref().filter(|_| disk.unplaced.is_none());
         let pool = placed.map(|flash| absolute(&flash.path).display().to_string());
         let control = self.spec().control.as_deref().map_or(String::new(), folders::option_for);
         let reason = through_daemon(reason, disk, &control);
-        RefusedDisk { name: disk.name.to_string(), backend: disk.backend.clone(), reason, pool }
+        let (name, backend) = (disk.name.to_string(), disk.backend.clone());
+        RefusedDisk { name, backend, reason, pool, is_tried_again }
     }
 }
 
@@ -196,7 +200,8 @@ fn through_daemon(reason: String, disk: &DiskSpec, control: &str) -> String {
     reason.replace(&format!("{command} --pool {}", quoted(&flash.path)), &instead)
 }
 
-/// Why a disk alone must not be served; `None`: what is wrong is to be put right before anything is served.
+/// Why a disk must not be served before somebody has decided or put something right; `None`: it could not be opened, and perhaps
+/// can be in a while.
 pub(super) fn refusal(error: &anyhow::Error) -> Option<String> {
     if let Some(refused) = error.chain().find_map(|cause| cause.downcast_ref::<Refused>()) {
         return Some(refused.to_string());

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -18,9 +17,6 @@ use super::control::{ControlState, refuse};
 use super::{placement, refused};
 use crate::messages;
 
-/// Time that a disk which is being opened, or decided about, has to come to its end.
-const OPENING_MAX: Duration = Duration::from_secs(5);
-
 /// All that it uses, in the order of their paths.
 pub(super) async fn pools(State(state): State<Arc<ControlState>>) -> Response {
     match reports(&state).await {
@@ -31,8 +27,7 @@ pub(super) async fn pools(State(state): State<Arc<ControlState>>) -> Response {
 
 async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
     // The log of a disk that is being opened changes.
-    let opening = tokio::time::timeout(OPENING_MAX, state.turns.opening.lock());
-    let _one = opening.await.context("a disk is being opened, and that takes long: ask again")?;
+    let _one = state.opening_turn().await?;
     let mut served = Vec::new();
     for disk in state.disks().iter().filter(|disk| disk.ended().is_none()) {
         // One that has ended meanwhile is read as any other that is not served.

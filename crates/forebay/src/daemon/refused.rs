@@ -4,6 +4,7 @@
 //! ```text
 //!   refused ──resolve: pool and sidecar say what was decided──► open ──► its shard ──► its frontends
 //!              └─ open: what was wrong is put right ─────────────┘└─ refused again, with the reason of now
+//!              every 10 s, when it could not be opened ─────────┘
 //!   served, but not everywhere ──open, or every 10 s──────────────────────────► its frontends
 //! ```
 
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 use super::api::{Resolved, Sides};
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
-use super::opener::{self, Opener, Ready};
+use super::opener::{Opener, Ready};
 use super::systemd;
 use crate::config::DiskSpec;
 
@@ -67,7 +68,7 @@ pub(super) async fn sides(
     let asked = name.clone();
     // On a task of its own: who asked may leave, and what is looked at stays in use until then.
     let look = tokio::spawn(async move {
-        let _one = state.turns.opening.lock().await;
+        let _one = state.opening_turn().await?;
         let spec = find(&state, &name)?;
         blocking(&state, move |opener| {
             let (disk, pool) = flash(opener, &spec)?;
@@ -128,7 +129,7 @@ pub(super) async fn serve(
     name: &str,
     decision: Option<Decision>,
 ) -> Result<Resolved> {
-    let _one = state.turns.opening.lock().await;
+    let _one = state.opening_turn().await?;
     let mut resolved = Resolved { decided: None, warnings: Vec::new() };
     if decision.is_none()
         && let Some(attached) = state.attach_again(name).await
@@ -155,8 +156,7 @@ pub(super) async fn serve(
     let ready = match on_its_shard(state, &spec).await {
         Ok(ready) => ready,
         Err(error) => {
-            let reason = opener::refusal(&error).unwrap_or_else(|| format!("{error:#}"));
-            state.refuse(&spec, reason.clone());
+            let reason = state.refuse(&spec, &error);
             match decision {
                 Some(decision) => bail!("{}, but it is not served: {reason}", decision.done()),
                 None => bail!("it is not served: {reason}"),
@@ -172,10 +172,15 @@ pub(super) async fn serve(
     Ok(resolved)
 }
 
-/// Tries again where clients do not find a disk: an address may come later than the daemon.
+/// Tries again where clients do not find a disk, and where one could not be opened: an address, or storage, may come later than
+/// the daemon.
 pub(super) async fn follow(state: Arc<ControlState>) {
     loop {
         tokio::time::sleep(TRY_EVERY).await;
+        for disk in state.refused().into_iter().filter(|disk| disk.is_tried_again) {
+            // Why not, it tells itself, when that is something else than before.
+            let _ = serve(&state, &disk.name, None).await;
+        }
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
             let attached = state.attach_again(&name).await;

@@ -61,7 +61,7 @@ pub(super) async fn reopen(
     disks[at] = after.clone();
     // One that is refused has them when it is opened.
     let Ok(served) = state.find(&before.name.0) else { return Ok(()) };
-    let _one = state.turns.opening.lock().await;
+    let _one = state.opening_turn().await?;
     let _its_size = state.turns.resizing.lock().await;
     let ended = served.clone();
     let done = match ended.hold_flash().await {

@@ -29,7 +29,8 @@ pub(super) async fn set(args: SetArgs) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let path = format!("/v1/disks/{}/set?dry_run={}", found.disk, args.dry_run);
     let reloaded: Reloaded = client::tell_of_patiently(&found.control, &path, &settings).await?;
-    let asked = args.settings.mode.filter(|_| !args.dry_run);
+    let has_failed = reloaded.changes.iter().any(|change| change.error.is_some());
+    let asked = args.settings.mode.filter(|_| !args.dry_run && !has_failed);
     let Some(mode) = asked else { return told(&args.disk, &reloaded, &args.common) };
     let mut now = stats(&found).await?;
     if args.wait {

@@ -192,6 +192,7 @@ fn disks_that_are_refused_or_silent_are_named_first_by_state() {
         backend: "file:/x".to_owned(),
         reason: "its pool is in use".to_owned(),
         pool: None,
+        is_tried_again: false,
     };
     let mut lost = disk("lost", 5);
     lost.engine.log.as_mut().unwrap().state = LogState::Full;

@@ -38,7 +38,7 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let (log, events) = EventLog::start(None).unwrap();
     let (flash, _failed) = Flash::new(events.clone());
     let flash = Arc::new(flash);
-    flash.open(&spec.disks).unwrap();
+    flash.open(&spec.disks);
     let shard = ShardHandle::start(0, 1, spec.reactor.0, events.clone()).unwrap();
     let failing = FailingShard::start(shard.sender(), 2);
     let shards = vec![failing.sender.clone()];
@@ -51,7 +51,7 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     let watch = Watch::start(events.clone()).unwrap();
     let state = ControlState::new(about, Arc::new(opener), frontends, watch, (log, events));
     let state = Arc::new(state);
-    state.refuse(&spec.disks[0], "something else".to_owned());
+    state.refuse(&spec.disks[0], &anyhow::anyhow!("something else"));
     // Who asks for both sides may leave: they are looked at all the same, and nobody else is let in before.
     let opening = state.turns.opening.lock().await;
     let mut asked = Box::pin(sides(State(state.clone()), Path("db".to_owned())));
