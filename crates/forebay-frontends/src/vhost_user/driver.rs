@@ -87,6 +87,8 @@ pub struct Queue {
     requests: Requests,
     coming: Coming,
     waiting: Option<Waiting>,
+    /// The request that was taken last was in flight at a kill.
+    is_replay: bool,
     /// The guest kicks when it makes a request available; else it is looked whether it has.
     is_armed: bool,
     broken: Option<Broken>,
@@ -147,6 +149,7 @@ impl Queue {
             tells: Tells { counters, report },
             coming: Coming::new(),
             waiting: None,
+            is_replay: false,
             is_armed: false,
             broken: None,
         };
@@ -156,14 +159,17 @@ impl Queue {
     }
 
     /// Does what the control socket asks for.
-    fn obey(&mut self, order: Order, done: SyncSender<u16>) {
+    fn obey(&mut self, cx: &mut Context<'_>, order: Order, done: SyncSender<u16>) {
         match order {
             Order::Stop => {
                 self.control.wait_for_end(done);
-                self.drain();
+                self.drain(cx);
                 return;
             }
             Order::Memory(map, waits) => {
+                if waits && self.put_back(cx) {
+                    self.waiting = Some(Waiting::Turn);
+                }
                 self.coming.forget();
                 self.ring.set_memory(map.clone());
                 self.requests.memories.change(map);
@@ -180,14 +186,31 @@ impl Queue {
         let _ = done.try_send(self.ring.position());
     }
 
-    /// Takes no further request.
-    fn drain(&mut self) {
+    /// Takes no further request, and does without the one that the engine has not taken: however long that cannot, the
+    /// hypervisor waits for the end of the queue, and does nothing else meanwhile.
+    fn drain(&mut self, cx: &mut Context<'_>) {
         if self.phase == Phase::Open {
             self.phase = Phase::Draining;
-            if matches!(self.waiting, Some(Waiting::Turn)) {
-                self.waiting = None;
-            }
+            self.put_back(cx);
         }
+    }
+
+    /// Puts the request back in the ring that waits to be submitted, if one does.
+    fn put_back(&mut self, cx: &mut Context<'_>) -> bool {
+        let head = match self.waiting.take() {
+            None | Some(Waiting::Turn) => return false,
+            Some(Waiting::Memory { head, .. }) => head,
+            Some(Waiting::Place { request }) => {
+                if let Some(buffer) = request.op.buffer() {
+                    cx.release(self.known.disk, buffer);
+                }
+                request.tag.0 as u16
+            }
+        };
+        self.coming.forget();
+        self.ring.put_back(head, self.is_replay);
+        self.forget(head);
+        true
     }
 
     fn takes(&self) -> bool {
@@ -236,7 +259,8 @@ impl Queue {
             return Err(Broken::InFlight(head));
         }
         self.ring.advance();
-        if self.ring.take(head) {
+        self.is_replay = self.ring.take(head);
+        if self.is_replay {
             count(&self.tells.counters.replayed);
         }
         count(&self.tells.counters.requests);

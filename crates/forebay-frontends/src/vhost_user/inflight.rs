@@ -211,6 +211,11 @@ impl Inflight {
         false
     }
 
+    /// Takes the mark off a request that was not submitted after all.
+    pub fn put_back(&self, head: u16) {
+        self.store(entry(head), 0_u8);
+    }
+
     /// To be called right before the request goes to the used ring …
     pub fn answering(&self, head: u16) {
         self.store(entry(head) + 6, self.load::<u16>(LAST_AT));

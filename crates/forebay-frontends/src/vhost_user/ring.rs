@@ -228,6 +228,19 @@ impl Ring {
         self.inflight.as_mut().is_some_and(|inflight| inflight.take(head))
     }
 
+    /// Puts the request back that was taken last, and was not submitted: it is the next one again. `is_replay`: it was marked
+    /// before, and is done by whoever comes next if not by us.
+    pub fn put_back(&mut self, head: u16, is_replay: bool) {
+        if is_replay {
+            self.replay.push_front(head);
+            return;
+        }
+        self.queue.set_next_avail(self.queue.next_avail().wrapping_sub(1));
+        if let Some(inflight) = &self.inflight {
+            inflight.put_back(head);
+        }
+    }
+
     /// Answers a request, of which `len` bytes were written for the guest.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_core::flash_pool::{DiskNumber, PoolGeometry};
 use forebay_core::flash_pool::superblock::Superblock;
+use forebay_core::flash_pool::{DiskNumber, PoolGeometry};
 
 use super::file::PoolFile;
 use super::tables::Tables;

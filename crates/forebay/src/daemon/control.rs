@@ -268,7 +268,11 @@ impl ControlState {
         let known = refused.extract_if(.., |known| known.name == disk.name).next();
         // One that is tried again and again for the same reason is told of once.
         if known.is_none_or(|known| known.reason != reason || !disk.is_tried_again) {
-            self.report(Some(&disk.name), Severity::Error, &format!("the disk is not served: {reason}"));
+            self.report(
+                Some(&disk.name),
+                Severity::Error,
+                &format!("the disk is not served: {reason}"),
+            );
         }
         refused.push(disk);
         reason

@@ -18,12 +18,12 @@ impl Client for Queue {
     fn on_completion(&mut self, cx: &mut Context<'_>, completion: Completion) {
         if completion.token == self.known.tokens.send {
             while let Some((order, done)) = self.control.next() {
-                self.obey(order, done);
+                self.obey(cx, order, done);
             }
             if completion.result.is_err() {
                 // Nobody hears of orders any more.
                 self.break_off(Broken::Kick);
-                self.drain();
+                self.drain(cx);
             }
             return;
         }
@@ -111,8 +111,8 @@ impl Client for Queue {
         self.waiting.is_some()
     }
 
-    fn close(&mut self, _cx: &mut Context<'_>) {
-        self.drain();
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.drain(cx);
     }
 
     fn give_up(&mut self, _cx: &mut Context<'_>) {

@@ -345,6 +345,49 @@ fn a_stop_waits_for_what_was_taken_and_says_where_the_ring_is() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_a_request_that_the_engine_has_not_taken() {
+    for survives in [false, true] {
+        let mut guest = Guest::new(0, survives.then(region));
+        let (mut shard, orders) = one(&mut guest);
+        guest.ask(5, IN, 0, 512, None);
+        assert_eq!(shard.answers(&mut guest, 1), [(5, 513, 0)]);
+        // While the disk is opened again, say, nothing is taken.
+        shard.port.is_held = true;
+        guest.ask(0, IN, 8, 512, None);
+        guest.ask(3, IN, 16, 512, None);
+        shard.turn();
+        let end = std::thread::spawn(move || orders.give(Order::Stop));
+        while !end.is_finished() {
+            shard.turn();
+        }
+        assert_eq!(end.join().unwrap(), Some(1), "both are still to come");
+        assert!(guest.answers().is_empty());
+        let mut setup = guest.setup();
+        setup.ring.base = 1;
+        let mut next = Ring::open(setup.ring).unwrap();
+        assert_eq!([0, 1, 2].map(|ahead| next.look(ahead).unwrap()), [Some(0), Some(3), None]);
+        assert_eq!(next.position(), 1);
+    }
+}
+
+#[test]
+fn other_memory_does_not_wait_for_a_request_that_the_engine_has_not_taken() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, orders) = one(&mut guest);
+    shard.port.is_held = true;
+    guest.ask(0, OUT, 8, 512, Some(1));
+    shard.turn();
+    let map = guest.memory.clone();
+    let told = std::thread::spawn(move || orders.give(Order::Memory(map, true)));
+    while !told.is_finished() {
+        shard.turn();
+    }
+    assert_eq!(told.join().unwrap(), Some(0));
+    shard.port.is_held = false;
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 1, 0)]);
+}
+
+#[test]
 fn requests_keep_the_memory_that_they_were_taken_from() {
     let mut guest = Guest::new(0, None);
     let (mut shard, orders) = one(&mut guest);
