@@ -96,11 +96,9 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Removes the socket at `path` if nobody listens on it.
 fn remove_stale(path: &Path) -> io::Result<()> {
-    let refused = |kind, why: &str| {
-        Err(io::Error::new(kind, format!("cannot listen on {}: {why}", path.display())))
-    };
+    let refused = |kind, why: &str| Err(io::Error::new(kind, format!("{} {why}", path.display())));
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        let why = "something that is not a socket lies there; remove it or choose another path";
+        let why = "exists and is not a socket; choose another path or remove it";
         return refused(io::ErrorKind::AlreadyExists, why);
     }
     // Without blocking: a listener that is alive but too busy to accept says "would block".
@@ -110,7 +108,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         // Gone in the meantime.
         Err(Errno::NOENT) => Ok(()),
         Ok(()) | Err(_) => {
-            let why = "in use by another process; stop that one or choose another path";
+            let why = "is in use by another process; stop that one or choose another path";
             refused(io::ErrorKind::AddrInUse, why)
         }
     }

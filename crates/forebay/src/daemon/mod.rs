@@ -439,7 +439,13 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
         }
     }
     if let Some(reason) = first_refusal.filter(|_| ready.is_empty()) {
-        bail!(reason);
+        let sources = spec.sources.as_ref().filter(|sources| !sources.changes.is_empty());
+        // Nobody can take them back from a daemon that does not run.
+        let kept = sources.and_then(|sources| sources.kept.as_ref()).map_or(String::new(), |path| {
+            let path = path.display();
+            format!("\nchanges that were made while Forebay ran count, too; to start without them, move {path} away")
+        });
+        bail!("{reason}{kept}");
     }
     let mut missing = Vec::new();
     let mut is_found = false;
