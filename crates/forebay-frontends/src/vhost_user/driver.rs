@@ -315,7 +315,11 @@ impl Queue {
         match self.waiting.take() {
             None | Some(Waiting::Turn) => {}
             Some(Waiting::Memory { head, range }) => self.submit_write(cx, head, range),
-            Some(Waiting::Place { request }) => self.submit_request(cx, request),
+            Some(Waiting::Place { request }) => {
+                // Its guest may have switched the write cache off meanwhile.
+                let op = if self.device.durable { request.op.durable() } else { request.op };
+                self.submit_request(cx, Request { op, ..request });
+            }
         }
         self.waiting.is_none()
     }

@@ -34,6 +34,9 @@ use crate::events::{EventSender, Severity};
 /// How long a disk waits that asked for a segment when there was none.
 const NONE_LEFT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Time after which an owner that nobody asks for anything sees whether others changed leases.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
 /// What a disk gets: a segment with its lease, or none.
 pub type Leased = Result<Held, NoLease>;
 
@@ -226,12 +229,13 @@ impl Owner {
             }
             let due = self.waiting.iter().map(|(due, _)| *due).min();
             let pause =
-                due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
+                due.map_or(IDLE_MAX, |due| due.saturating_duration_since(now).min(IDLE_MAX));
             let wish = match self.next.take().or_else(|| self.wishes.try_recv().ok()) {
                 Some(wish) => Ok(wish),
                 None => {
                     // Nobody waits for it.
                     lock(&self.pool).mirror();
+                    self.tell_failure();
                     self.wishes.recv_timeout(pause)
                 }
             };
@@ -243,10 +247,14 @@ impl Owner {
                 Ok(wish) => self.carry_out(wish),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let failure = lock(&self.pool).failure.take();
-            if let Some(text) = failure {
-                self.events.report(None, Severity::Error, text);
-            }
+            self.tell_failure();
+        }
+    }
+
+    fn tell_failure(&self) {
+        let failure = lock(&self.pool).failure.take();
+        if let Some(text) = failure {
+            self.events.report(None, Severity::Error, text);
         }
     }
 

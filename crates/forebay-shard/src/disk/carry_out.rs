@@ -115,8 +115,9 @@ impl Executor for Execution<'_> {
         let now = self.now;
         let disk = self.disk();
         let engine = &disk.port.engine;
-        let is_needed =
-            engine.mode().logs() || engine.log_statistics(now).is_some_and(|log| !log.is_clean);
+        let is_needed = engine.mode().logs()
+            || engine.config().mode.logs()
+            || engine.log_statistics(now).is_some_and(|log| !log.is_clean);
         let half = Duration::from_nanos(engine.config().flash_timeout.0 / 2);
         disk.storage.ring().void((!is_needed).then_some(half));
     }

@@ -8,7 +8,7 @@ use forebay_core::flash_pool::DiskNumber;
 use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_core::status::IoStatus;
 use forebay_host::fence::Revoker;
-use forebay_host::pool::owner::PoolHandle;
+use forebay_host::pool::owner::{PoolHandle, VoidAnswer};
 use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, FileId, Reactor};
 
@@ -60,11 +60,6 @@ impl Ring {
     /// perhaps, when there is nothing in the log that would be given up with it.
     pub(super) fn void(&self, patience: Option<Duration>) {
         let (answer, answered) = mpsc::channel();
-        let answer = move |is_noted| {
-            // Nobody hears it who has given up waiting.
-            let _ = answer.send(is_noted);
-        };
-        self.owner.void(self.number, Box::new(answer));
         let (path, revoker) = (self.path.clone(), self.revoker.clone());
         let wait = move || {
             let is_noted = match patience.filter(|_| revoker.is_some()) {
@@ -78,8 +73,14 @@ impl Ring {
             });
         };
         let thread = std::thread::Builder::new().name("forebay-void".to_owned());
-        if thread.spawn(wait).is_err() {
-            self.path.voided(Voided::Nowhere);
-        }
+        let path = self.path.clone();
+        let answer: VoidAnswer = match thread.spawn(wait) {
+            // Nobody hears it who has given up waiting.
+            Ok(_) => Box::new(move |is_noted| answer.send(is_noted).unwrap_or_default()),
+            Err(_) => Box::new(move |is_noted| {
+                path.voided(if is_noted { Voided::InPool } else { Voided::Nowhere });
+            }),
+        };
+        self.owner.void(self.number, answer);
     }
 }

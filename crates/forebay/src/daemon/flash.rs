@@ -83,6 +83,13 @@ impl Flash {
         Ok(Some(found))
     }
 
+    /// Returns when nobody waits for the pool of a disk, if that is open.
+    pub(super) fn wait_for(&self, disk: &DiskSpec) {
+        if let Some((found, _)) = path(disk).and_then(|path| self.find(path)) {
+            drop(pool::lock(&found));
+        }
+    }
+
     fn find(&self, path: &Path) -> Option<(SharedPool, PoolHandle)> {
         lock(&self.pools).get(path).map(|open| (open.pool.clone(), open.handle.clone()))
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
 use anyhow::{Context, Result};
+use forebay_backends::Uri;
 use forebay_core::geometry::ByteRange;
 use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_host::events::{EventSender, Severity};
@@ -107,6 +108,13 @@ impl Opener {
         let flash_sharing = Sharing { limit, ..disk.flash_sharing };
         let asked = DiskSpec { flash_sharing, ..disk.clone() };
         opening::open(&asked, self.flash.of(disk, disks)?, self.state())
+    }
+
+    /// Returns when primary storage of a disk that is a file, and its pool, if that is open, answer at all.
+    pub(super) fn wait_for_answers(&self, disk: &DiskSpec) {
+        let uri = disk.backend.parse::<Uri>();
+        let _ = uri.as_ref().ok().and_then(Uri::path).map(Path::metadata);
+        self.flash.wait_for(disk);
     }
 
     /// Hands a disk that was opened to its shard.

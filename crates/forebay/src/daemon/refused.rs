@@ -8,6 +8,7 @@
 //!   served, but not everywhere ──open, or every 10 s──────────────────────────► its frontends
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ use crate::config::DiskSpec;
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
+/// Time that the storage of a disk has to answer before others are tried again.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// What is told when they do.
 pub(super) const EVERYWHERE: &str = "the disk is served everywhere now";
 
@@ -130,6 +133,15 @@ pub(super) async fn serve(
     decision: Option<Decision>,
 ) -> Result<Resolved> {
     let _one = state.opening_turn().await?;
+    serve_in_turn(state, name, decision).await
+}
+
+/// The same, in the turn of who calls.
+async fn serve_in_turn(
+    state: &Arc<ControlState>,
+    name: &str,
+    decision: Option<Decision>,
+) -> Result<Resolved> {
     let mut resolved = Resolved { decided: None, warnings: Vec::new() };
     if decision.is_none()
         && let Some(attached) = state.attach_again(name).await
@@ -175,11 +187,27 @@ pub(super) async fn serve(
 /// Tries again where clients do not find a disk, and where one could not be opened: an address, or storage, may come later than
 /// the daemon.
 pub(super) async fn follow(state: Arc<ControlState>) {
+    let mut looks = BTreeMap::new();
     loop {
         tokio::time::sleep(TRY_EVERY).await;
         for disk in state.refused().into_iter().filter(|disk| disk.is_tried_again) {
-            // Why not, it tells itself, when that is something else than before.
-            let _ = serve(&state, &disk.name, None).await;
+            // Storage or flash that hangs is waited for in nobody's turn.
+            let Ok(spec) = find(&state, &disk.name) else { continue };
+            let opener = state.opener.clone();
+            let look = looks.entry(disk.name.clone()).or_insert_with(|| {
+                tokio::task::spawn_blocking(move || opener.wait_for_answers(&spec))
+            });
+            if tokio::time::timeout(LOOK_MAX, look).await.is_err() {
+                continue;
+            }
+            looks.remove(&disk.name);
+            let Ok(_one) = state.opening_turn().await else { continue };
+            // Somebody may have opened it meanwhile, and detached it.
+            let waits = state.refused().iter().any(|it| it.name == disk.name && it.is_tried_again);
+            if waits {
+                // Why not, it tells itself, when that is something else than before.
+                let _ = serve_in_turn(&state, &disk.name, None).await;
+            }
         }
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
