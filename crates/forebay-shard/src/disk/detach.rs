@@ -77,8 +77,7 @@ impl ShardDisk {
     /// The daemon ends, and does not wait until what a process before it has sent can land no more, nor for flash that hangs: it
     /// is not detached.
     pub(crate) fn leave_fence(&mut self) {
-        let waits = self.storage.backend.holds_changes() || self.port.engine.writes_flash();
-        if self.is_detaching() && waits {
+        if self.is_detaching() && (self.storage.backend.holds_changes() || self.waits_for_flash()) {
             self.detaching = Detaching::No("the daemon ended");
         }
     }

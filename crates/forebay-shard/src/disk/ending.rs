@@ -189,7 +189,7 @@ impl ShardDisk {
         // flash is another one's at once where it leaves its pool, and its own again beneath its clients.
         if let Stage::Recording(status) = self.ending.stage
             && self.port.engine.is_ring_closed()
-            && !(self.port.engine.writes_flash() && (self.ending.beneath || self.is_detaching()))
+            && !self.waits_for_flash()
         {
             self.storage.detach(now, reactor);
             if self.is_detaching() && !self.ending.beneath && !self.port.engine.mode().logs() {
@@ -199,6 +199,14 @@ impl ShardDisk {
             self.ending.stage = Stage::Done(status);
             self.let_go(reactor);
         }
+    }
+
+    /// True when all that is missing for its end is what is written to flash yet.
+    pub(super) fn waits_for_flash(&self) -> bool {
+        let has_to = self.ending.beneath || self.is_detaching();
+        has_to
+            && matches!(self.ending.stage, Stage::Recording(_))
+            && self.port.engine.writes_flash()
     }
 
     /// It has ended, and starts nothing any more: its memory is free as soon as nothing under way uses it.
