@@ -128,7 +128,7 @@ def a_disk_that_cannot_be_opened_so_goes_on_as_it_was(bed):
         eventually(lambda: verifier.reads > before + 100 or verifier.error, "requests are answered")
     mode = [bed.program, "disk", "set", "a", "--mode", "write-through", "--wait", "--flash", bed.path("missing/pool") + ":24MiB"]
     said = bed.run([*mode, "--control", served.control], code=None)
-    assert said.returncode == 1 and "does not exist" in said.stderr and "meanwhile" not in said.stderr, said
+    assert said.returncode == 1 and "does not exist" in said.stdout and "meanwhile" not in said.stderr, said
     assert settings(bed, served)["mode"]["value"] == "write-back"
     # While destaging is held for a snapshot, or the log is not emptied in time, nothing is begun.
     bed.run([bed.program, "disk", "pause", "a", "--control", served.control])

@@ -22,7 +22,7 @@ use super::api::{AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats
 use super::figures::{Figures, Known};
 use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
-use super::opener::{Opener, Ready};
+use super::opener::{self, Opener, Ready};
 use super::served::ServedDisk;
 use super::watch::Watch;
 use super::{
@@ -262,17 +262,16 @@ impl ControlState {
 
     /// A disk of the configuration cannot be served: why.
     pub(super) fn refuse(&self, disk: &DiskSpec, error: &anyhow::Error) -> String {
-        let disk = self.opener.refused(disk, error);
-        let reason = disk.reason.clone();
+        let refusal = opener::refusal(error);
+        let is_tried_again = refusal.is_none();
+        let reason = refusal.unwrap_or_else(|| format!("{error:#}"));
+        let disk = self.opener.refused(disk, reason.clone(), is_tried_again);
         let mut refused = lock(&self.lists.refused);
         let known = refused.extract_if(.., |known| known.name == disk.name).next();
         // One that is tried again and again for the same reason is told of once.
-        if known.is_none_or(|known| known.reason != reason || !disk.is_tried_again) {
-            self.report(
-                Some(&disk.name),
-                Severity::Error,
-                &format!("the disk is not served: {reason}"),
-            );
+        if known.is_none_or(|known| known.reason != disk.reason || !is_tried_again) {
+            let text = format!("the disk is not served: {}", disk.reason);
+            self.report(Some(&disk.name), Severity::Error, &text);
         }
         refused.push(disk);
         reason

@@ -186,10 +186,12 @@ impl Opener {
     }
 
     /// A disk as one that is not served.
-    pub(super) fn refused(&self, disk: &DiskSpec, error: &anyhow::Error) -> RefusedDisk {
-        let refusal = refusal(error);
-        let is_tried_again = refusal.is_none();
-        let reason = refusal.unwrap_or_else(|| format!("{error:#}"));
+    pub(super) fn refused(
+        &self,
+        disk: &DiskSpec,
+        reason: String,
+        is_tried_again: bool,
+    ) -> RefusedDisk {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let placed = disk.flash.as_ref().filter(|_| disk.unplaced.is_none());
         let pool = placed.map(|flash| absolute(&flash.path).display().to_string());
