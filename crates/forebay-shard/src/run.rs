@@ -404,7 +404,7 @@ impl Shard {
             }
             Command::Drain(answer) => {
                 for number in self.disks.numbers() {
-                    self.disks.disk(number).leave_fence();
+                    self.disks.disk(number).end_with_daemon();
                     self.drain(now, number);
                 }
                 self.draining = Some(answer);

@@ -242,7 +242,7 @@ impl Owner {
             match wish {
                 Ok(Wish::End) | Err(RecvTimeoutError::Disconnected) => {
                     lock(&self.pool).mirror();
-                    return;
+                    return self.tell_failure();
                 }
                 Ok(wish) => self.carry_out(wish),
                 Err(RecvTimeoutError::Timeout) => {}

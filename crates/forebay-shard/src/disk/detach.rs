@@ -74,10 +74,17 @@ impl ShardDisk {
         }
     }
 
-    /// The daemon ends, and does not wait until what a process before it has sent can land no more, nor for flash that hangs: it
-    /// is not detached.
-    pub(crate) fn leave_fence(&mut self) {
-        if self.is_detaching() && (self.storage.backend.holds_changes() || self.waits_for_flash()) {
+    /// The daemon ends. It does not wait until what a process before it has sent can land no more, nor long for flash that hangs.
+    pub(crate) fn end_with_daemon(&mut self) {
+        self.ending.daemon_ends = true;
+        if self.storage.backend.holds_changes() {
+            self.give_detach_up();
+        }
+    }
+
+    /// It ends with the daemon, as any other, and is not detached.
+    pub(super) fn give_detach_up(&mut self) {
+        if self.is_detaching() {
             self.detaching = Detaching::No("the daemon ended");
         }
     }

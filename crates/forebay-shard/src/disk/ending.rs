@@ -63,6 +63,8 @@ pub(super) struct Ending {
     pub(super) beneath: bool,
     /// Nobody asks for it any more.
     is_left: bool,
+    /// The daemon ends.
+    pub(super) daemon_ends: bool,
 }
 
 impl Ending {
@@ -75,6 +77,7 @@ impl Ending {
         is_late: false,
         beneath: false,
         is_left: false,
+        daemon_ends: false,
     };
 
     /// When one of its times is up.
@@ -184,6 +187,9 @@ impl ShardDisk {
             let flushed = status.is_ok() && !self.port.engine.mode().logs();
             self.port.engine.close_ring(now, flushed, &mut self.port.actions);
             self.turn.has_more |= self.has_something_to_do();
+        }
+        if self.ending.daemon_ends && self.ending.has_waited && self.waits_for_flash() {
+            self.give_detach_up();
         }
         // The log may be given up after this, so that the ring has to know what it dropped, or to be void. What the disk has on
         // flash is another one's at once where it leaves its pool, and its own again beneath its clients.

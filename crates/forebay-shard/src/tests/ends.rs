@@ -64,7 +64,8 @@ async fn an_end_knows_of_what_a_process_before_has_sent_and_a_detach_waits_for_i
     let is_quiet = |name| drained.iter().find(|disk| disk.name == name).unwrap().is_quiet;
     assert!(is_quiet("goes") && !is_quiet("stays") && !is_quiet("waits"));
     assert!(!drained.iter().find(|disk| disk.name == "waits").unwrap().is_detaching);
-    let _ = detached.await.unwrap();
+    // Whoever has asked is not told that it was.
+    assert!(detached.await.unwrap().is_ok_and(|drained| !drained.is_detaching));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -211,6 +211,8 @@ pub(super) async fn end(
         Ok(drained) => drained,
         Err(why) => bail!("disk '{name}': {why:#}"),
     };
+    // It stays its pool's and its sidecar's: whoever ends the daemon notes how it was left.
+    ensure!(drained.is_detaching, "disk '{name}': it was not detached: the daemon ended");
     let disk = state.as_it_is(&disk);
     state.note_quiet(&disk, &drained);
     let left = ending::left(&drained);

@@ -401,9 +401,9 @@ impl ControlState {
         let _ = tokio::task::spawn_blocking(move || flash.close_unused(&used)).await;
     }
 
-    /// Lets go of the flash of disks that have ended.
+    /// Lets go of the flash of disks that have ended; not while a disk is opened for long, which may be about to use it.
     pub(super) async fn close_unused_flash(&self) {
-        let _no_other = self.turns.opening.lock().await;
+        let Ok(_no_other) = self.opening_turn().await else { return };
         self.close_flash_but_of("").await;
     }
 

@@ -1,6 +1,8 @@
 //! What it takes to open a disk of the configuration and to hand it to its shard: at the start, and when a disk that was
 //! refused is to be served after all.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -110,10 +112,16 @@ impl Opener {
         opening::open(&asked, self.flash.of(disk, disks)?, self.state())
     }
 
-    /// Returns when primary storage of a disk that is a file, and its pool, if that is open, answer at all.
+    /// Returns when primary storage of a disk that is a file or device, its sidecar and its flash answer at all.
     pub(super) fn wait_for_answers(&self, disk: &DiskSpec) {
         let uri = disk.backend.parse::<Uri>();
-        let _ = uri.as_ref().ok().and_then(Uri::path).map(Path::metadata);
+        let image = uri.as_ref().ok().and_then(Uri::path);
+        let sidecar = image.map(|image| image.with_added_extension("forebay"));
+        let flash = disk.flash.as_ref().map(|flash| flash.path.as_path());
+        for path in image.into_iter().chain(sidecar.as_deref()).chain(flash) {
+            // What it says is looked at when the disk is opened.
+            let _ = File::open(path).and_then(|mut file| file.read(&mut [0; 4096]));
+        }
         self.flash.wait_for(disk);
     }
 

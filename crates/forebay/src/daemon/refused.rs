@@ -33,6 +33,8 @@ use crate::config::DiskSpec;
 const TRY_EVERY: Duration = Duration::from_secs(10);
 /// Time that the storage of a disk has to answer before others are tried again.
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Disks whose storage is waited for at a time.
+const LOOKS_MAX: usize = 16;
 /// What is told when they do.
 pub(super) const EVERYWHERE: &str = "the disk is served everywhere now";
 
@@ -187,20 +189,30 @@ async fn serve_in_turn(
 /// Tries again where clients do not find a disk, and where one could not be opened: an address, or storage, may come later than
 /// the daemon.
 pub(super) async fn follow(state: Arc<ControlState>) {
-    let mut looks = BTreeMap::new();
+    let mut looks = BTreeMap::<_, JoinHandle<()>>::new();
     loop {
         tokio::time::sleep(TRY_EVERY).await;
+        // What was found before the last round says nothing of now.
+        looks.retain(|_, look| !look.is_finished());
         for disk in state.refused().into_iter().filter(|disk| disk.is_tried_again) {
-            // Storage or flash that hangs is waited for in nobody's turn.
+            // Storage or flash that hangs is waited for in nobody's turn, and by few.
             let Ok(spec) = find(&state, &disk.name) else { continue };
-            let opener = state.opener.clone();
-            let look = looks.entry(disk.name.clone()).or_insert_with(|| {
-                tokio::task::spawn_blocking(move || opener.wait_for_answers(&spec))
-            });
-            if tokio::time::timeout(LOOK_MAX, look).await.is_err() {
+            let of = (spec.backend.clone(), spec.flash.as_ref().map(|flash| flash.path.clone()));
+            let is_new = !looks.contains_key(&of);
+            if is_new && looks.len() >= LOOKS_MAX {
                 continue;
             }
-            looks.remove(&disk.name);
+            let opener = state.opener.clone();
+            let look = looks.entry(of.clone()).or_insert_with(|| {
+                tokio::task::spawn_blocking(move || opener.wait_for_answers(&spec))
+            });
+            if is_new {
+                let _ = tokio::time::timeout(LOOK_MAX, &mut *look).await;
+            }
+            if !look.is_finished() {
+                continue;
+            }
+            looks.remove(&of);
             let Ok(_one) = state.opening_turn().await else { continue };
             // Somebody may have opened it meanwhile, and detached it.
             let waits = state.refused().iter().any(|it| it.name == disk.name && it.is_tried_again);
