@@ -4,6 +4,7 @@ import os
 import resource
 import struct
 import threading
+import time
 
 import iscsi
 import nbd
@@ -216,6 +217,11 @@ def tasks_are_aborted_and_others_are_not(bed):
     assert manage(3) == 5 and manage(8) == 4, "functions that there are not"
 
 
+def turn_write_cache_off(initiator):
+    caching = bytes(4) + bytes([8, 18]) + bytes(18)
+    assert initiator.status([0x15, 0x10, 0, 0, len(caching), 0], write=len(caching), data=caching) == 0
+
+
 @test(forebay_only=True)
 def a_write_that_came_before_the_write_cache_was_turned_off_is_durable_as_well(bed):
     disk = iscsi.start(bed, extra=["--write-cache", "on"])
@@ -238,12 +244,28 @@ def a_write_that_came_before_the_write_cache_was_turned_off_is_durable_as_well(b
         assert header[0] == 0x21 and header[3] == 0, header.hex()
         return flushes() - before
 
-    def write_cache_off():
-        caching = bytes(4) + bytes([8, 18]) + bytes(18)
-        assert one.status([0x15, 0x10, 0, 0, len(caching), 0], write=len(caching), data=caching) == 0
-
     assert written_around(lambda: None) == 0
-    assert written_around(write_cache_off) == 1
+    assert written_around(lambda: turn_write_cache_off(one)) == 1
+
+
+@test(forebay_only=True)
+def turning_the_write_cache_off_waits_for_a_write_that_is_under_way(bed):
+    slow = "fault:rule=delay,time=2s,op=write,times=1&inner=file:" + bed.image("disk.raw", 16 * MIB)
+    disk = iscsi.start(bed, slow, extra=["--write-cache", "on"])
+    one, other = Initiator(disk), Initiator(disk, isid=2)
+    for initiator in one, other:
+        assert initiator.login(ImmediateData="Yes") == 0
+        initiator.ready()
+    begun = time.monotonic()
+    tag = one.command(struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 8, 0), write=4096, data=b"A" * 4096)
+    eventually(lambda: disk.stats()["counters"]["backend_writes"] == 1, "primary storage has it")
+    flushes = disk.stats()["counters"]["backend_flushes"]
+    assert time.monotonic() - begun < 2, "too slow a machine: the write has ended"
+    turn_write_cache_off(other)
+    assert time.monotonic() - begun > 2, "the flush overtook the write"
+    assert disk.stats()["counters"]["backend_flushes"] == flushes + 1
+    header, _ = one.receive()
+    assert (header[0], header[3], struct.unpack_from(">I", header, 16)[0]) == (0x21, 0, tag), header.hex()
 
 
 @test(forebay_only=True)

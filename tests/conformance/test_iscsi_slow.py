@@ -107,6 +107,33 @@ def an_initiator_that_stops_in_the_middle_of_its_data_holds_up_nobody(bed):
 
 
 @test(forebay_only=True)
+def a_reset_frees_what_an_initiator_holds_that_says_nothing_more(bed):
+    disk = iscsi.start(bed, "mem:16MiB")
+    silent, good, other = (Initiator(disk, isid=isid) for isid in (1, 2, 3))
+    for one in silent, good, other:
+        assert one.login() == 0
+        one.ready()
+    # An ORDERED write whose data never come: all that come later wait for it.
+    write = struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 8, 0)
+    silent.send(iscsi.COMMAND, 0xa2, fields={20: 4096, 32: write + bytes(6)})
+    assert silent.receive()[0][0] == 0x31, "the data are asked for"
+    begun = time.monotonic()
+    read = good.command(struct.pack(">BBIBHB", 0x28, 0, 0, 0, 8, 0), read=4096)
+    good.socket.settimeout(0.5)
+    try:
+        raise AssertionError("the read passed an ORDERED task: %r" % (good.receive(),))
+    except TimeoutError:
+        pass
+    good.socket.settimeout(30)
+    # CLEAR TASK SET by one who is neither of them ends both; a later read waits for nobody.
+    other.send(iscsi.TASK, 0x80 | 4, fields={20: 0xffffffff})
+    assert other.receive()[0][2] == 0
+    good.ready()
+    assert good.read(0, 8) == bytes(4096), read
+    assert time.monotonic() - begun < 20, "it waited until the silent one had to leave"
+
+
+@test(forebay_only=True)
 def silent_initiators_keep_no_other_out(bed):
     disk = iscsi.start(bed)
     silent = [Initiator(disk) for _ in range(300)]

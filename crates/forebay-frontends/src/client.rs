@@ -52,6 +52,8 @@ pub struct Port {
     pub access: Permission,
     /// Its clients wait.
     pub is_held: bool,
+    /// One of its clients has done something that others have to know of: the shard is to [wake](Client::wake) them.
+    pub has_news: bool,
 }
 
 /// The access that a SCSI reservation leaves to clients of other protocols: that of an
@@ -199,7 +201,7 @@ pub trait Client: Send {
     /// before something completes.
     fn resume(&mut self, cx: &mut Context<'_>) -> bool;
 
-    /// Something that it may have waited for has happened beside the shard.
+    /// Something that it may have waited for has happened beside the shard, or another client has done it.
     fn wake(&mut self, _cx: &mut Context<'_>) {}
 
     /// Takes no further request, finishes and answers those in flight, then closes.

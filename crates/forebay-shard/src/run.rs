@@ -147,6 +147,7 @@ impl Shard {
                 }
             }
             if !self.clients.is_flushed() {
+                self.tell_news(now);
                 self.clients.flush(&mut context!(self, now));
                 // Read again: what was sent, was sent after the turn began.
                 let now = self.time.now(clock());
@@ -159,6 +160,17 @@ impl Shard {
         }
         for at in 0..self.disks.awake() {
             self.end_turn(now, self.disks.awake_at(at));
+        }
+    }
+
+    /// Wakes the clients of disks of which one client has news for the others.
+    fn tell_news(&mut self, now: Nanos) {
+        for at in 0..self.disks.awake() {
+            let disk = self.disks.disk(self.disks.awake_at(at));
+            if std::mem::take(&mut disk.port.has_news) {
+                let id = disk.id();
+                self.clients.wake(&mut context!(self, now), id);
+            }
         }
     }
 

@@ -53,6 +53,8 @@ pub struct Device {
     members: Slab<Member>,
     /// Bytes of data that wait for memory.
     held: usize,
+    /// Disks of units whose sessions have notes that they may not have looked at.
+    noted: Vec<DiskId>,
     /// Sockets of sessions that were ended, to be closed.
     ended: Vec<SocketId>,
     /// Reservations may have changed since.
@@ -74,6 +76,8 @@ struct Beside {
     waits: Option<usize>,
     /// Of its tasks.
     order: Order,
+    /// Writes that the engine has, and that were begun with the write cache on.
+    cached: u32,
 }
 
 /// A unit, and whether its reservations are stored.
@@ -144,6 +148,7 @@ impl Device {
             changes: 0,
             members: Slab::new(),
             held: 0,
+            noted: Vec::new(),
             ended: Vec::new(),
             is_told_late: false,
             stored: channel(),
@@ -161,7 +166,13 @@ impl Device {
             member.nexuses.push(unit.logical.attach(nexus));
         }
         let told = unit.logical.access_of_others();
-        self.beside.push(Beside { is_shown: true, told, waits: None, order: Order::new() });
+        self.beside.push(Beside {
+            is_shown: true,
+            told,
+            waits: None,
+            order: Order::new(),
+            cached: 0,
+        });
         self.units.push(unit);
         self.tell_changed(self.units.len() - 1);
     }
@@ -300,12 +311,7 @@ impl Device {
             self.owed -= 1;
             let (response, abort) = self.units[unit].logical.stored(is_stored);
             self.is_told_late = true;
-            for (_, member) in &mut self.members {
-                let is_hit = member.nexuses.get(unit).is_some_and(|nexus| abort.contains(nexus));
-                if is_hit {
-                    member.note(Note::Aborted(unit, Cause::Preempted));
-                }
-            }
+            self.note_aborted(unit, Cause::Preempted, |_, member| member.is_one_of(unit, &abort));
             // Whoever has that place by now waits for nothing of this unit.
             if let Some(member) =
                 self.beside[unit].waits.take().and_then(|it| self.members.get_mut(it))
@@ -343,6 +349,22 @@ impl Device {
         self.units[unit].logical.is_write_through()
     }
 
+    /// The engine has a write that was begun with the write cache on.
+    pub fn begin_cached(&mut self, unit: usize) {
+        self.beside[unit].cached += 1;
+    }
+
+    /// It has ended.
+    pub fn end_cached(&mut self, unit: usize) {
+        self.beside[unit].cached -= 1;
+    }
+
+    /// True when the write cache of a unit was turned off, and a flush that begins now may miss a write that was begun
+    /// before.
+    pub fn awaits_cached(&self, unit: usize) -> bool {
+        self.beside[unit].cached > 0 && self.is_write_through(unit)
+    }
+
     /// True when a reservation came meanwhile that forbids work on the medium, or its next piece.
     pub fn forbids(&self, session: usize, unit: usize, medium: &Medium) -> bool {
         let logical = &self.units[unit].logical;
@@ -373,8 +395,23 @@ impl Device {
 
     /// The tasks of all sessions but `by` on a unit are aborted.
     pub fn abort_others(&mut self, by: usize, unit: usize, cause: Cause) {
-        let others = self.members.iter_mut().filter(|(key, _)| *key != by);
-        others.for_each(|(_, member)| member.note(Note::Aborted(unit, cause)));
+        self.note_aborted(unit, cause, |key, _| key != by);
+    }
+
+    /// The tasks on a unit of each session that `is_hit` names are aborted.
+    fn note_aborted(&mut self, unit: usize, cause: Cause, is_hit: impl Fn(usize, &Member) -> bool) {
+        for (key, member) in &mut self.members {
+            if is_hit(key, member) {
+                member.note(Note::Aborted(unit, cause));
+            }
+        }
+        self.noted.push(self.units[unit].disk);
+    }
+
+    /// A disk of whose unit sessions were noted to have tasks aborted: they are to look, be there no word of their
+    /// initiators either. What these tasks have, or are in the way of, others may wait for.
+    pub fn take_noted(&mut self) -> Option<DiskId> {
+        self.noted.pop()
     }
 
     /// Tasks of a session were cleared by another one; true when each of them is to be answered
@@ -410,16 +447,10 @@ impl Device {
 
     /// The tasks of some nexuses of a unit are aborted; true when those of `by` are, which it does itself.
     pub fn abort_nexuses(&mut self, by: usize, unit: usize, nexuses: &[NexusId]) -> bool {
-        let mut is_hit_itself = false;
-        for (key, member) in &mut self.members {
-            let is_hit = member.nexuses.get(unit).is_some_and(|nexus| nexuses.contains(nexus));
-            if is_hit && key == by {
-                is_hit_itself = true;
-            } else if is_hit {
-                member.note(Note::Aborted(unit, Cause::Preempted));
-            }
-        }
-        is_hit_itself
+        self.note_aborted(unit, Cause::Preempted, |key, member| {
+            key != by && member.is_one_of(unit, nexuses)
+        });
+        self.members[by].is_one_of(unit, nexuses)
     }
 
     /// Every session but `by` is over.
@@ -472,6 +503,11 @@ impl Device {
 }
 
 impl Member {
+    /// Whether its nexus with a unit is one of these.
+    fn is_one_of(&self, unit: usize, nexuses: &[NexusId]) -> bool {
+        self.nexuses.get(unit).is_some_and(|nexus| nexuses.contains(nexus))
+    }
+
     /// Once, however often it happened.
     fn note(&mut self, note: Note) {
         if !self.notes.contains(&note) {

@@ -145,6 +145,11 @@ impl Connection {
                 port.access = access;
             }
         }
+        while let Some(disk) = device.take_noted() {
+            if let Some(port) = cx.disks.find_port(disk) {
+                port.has_news = true;
+            }
+        }
         self.give_back(cx, &mut device);
         close_ended(cx, &mut device);
     }

@@ -96,6 +96,8 @@ pub struct Work {
     pub needed: u64,
     /// How far it is, in the words of whoever does it.
     pub progress: u64,
+    /// The engine has a write of it that was begun with the write cache on.
+    pub is_cached: bool,
 }
 
 impl Task {

@@ -58,6 +58,10 @@ impl Exchange {
         let asks_for_more = transfer_tag == TRANSFER_TAG && data.is_empty() && !goes_on;
         if !asks_for_more {
             self.answer.clear();
+            // A request that begins, whatever became of the one before.
+            if transfer_tag == NO_TAG {
+                self.request = Assembly::default();
+            }
             let Some(request) = self.request.add(data, goes_on)? else {
                 return Ok(Piece { text: Vec::new(), is_final: false, goes_on: false });
             };
@@ -96,11 +100,14 @@ mod tests {
     #[test]
     fn a_request_comes_in_pieces() {
         let mut exchange = Exchange::new(100);
-        let mut take = |data: &[u8], goes_on| {
-            exchange.take(data, goes_on, NO_TAG, |name, value, out| text::put(out, name, value))
+        let mut take = |data: &[u8], goes_on, tag| {
+            exchange.take(data, goes_on, tag, |name, value, out| text::put(out, name, value))
         };
-        assert!(!take(b"A=1", true).unwrap().is_final);
-        assert_eq!(take(b"2\0", false).unwrap().text, b"A=12\0");
-        assert!(take(b"no key\0", false).is_err());
+        assert!(!take(b"A=1", true, NO_TAG).unwrap().is_final);
+        assert_eq!(take(b"2\0", false, TRANSFER_TAG).unwrap().text, b"A=12\0");
+        assert!(take(b"no key\0", false, NO_TAG).is_err());
+        // One that is left unfinished is forgotten when another one begins.
+        assert!(!take(b"A=1", true, NO_TAG).unwrap().is_final);
+        assert_eq!(take(b"B=2\0", false, NO_TAG).unwrap().text, b"B=2\0");
     }
 }

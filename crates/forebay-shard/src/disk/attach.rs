@@ -108,6 +108,7 @@ impl ShardDisk {
                 actions: Actions::with_capacity(BATCH),
                 access,
                 is_held: false,
+                has_news: false,
             },
             storage: Storage {
                 backend,

@@ -361,6 +361,7 @@ impl ShardDisk {
 
     fn has_something_to_do(&self) -> bool {
         !self.port.actions.list.is_empty()
+            || self.port.has_news
             || self.storage.has_news()
             || self.port.engine.wants_to_proceed()
     }

@@ -93,7 +93,7 @@ impl Connection {
         asked
     }
 
-    fn ask_engine(&mut self, cx: &mut Context<'_>, device: &Device, key: u32) -> Asked {
+    fn ask_engine(&mut self, cx: &mut Context<'_>, device: &mut Device, key: u32) -> Asked {
         let task = self.session.task(key);
         let unit = task.unit.expect("work on the medium is of a unit");
         let disk = device.units[unit].disk;
@@ -169,9 +169,9 @@ impl Connection {
     /// Hands a request to the engine, unless a reservation forbids it by now, and durable when the write cache is off by
     /// now. It is as if it had ended before one that comes later.
     fn submit(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
-        device: &Device,
+        device: &mut Device,
         (disk, key): (DiskId, u32),
         range: ByteRange,
         op: Op,
@@ -183,12 +183,18 @@ impl Connection {
         {
             return Asked::Reserved;
         }
-        let op =
-            if unit.is_some_and(|unit| device.is_write_through(unit)) { op.durable() } else { op };
-        match cx.submit_unchecked(disk, Request { tag: self.link.tag(key), range, op }) {
-            Ok(()) => Asked::Yes,
-            Err(_) => Asked::Busy,
+        let durable = op.durable();
+        let is_off = unit.is_some_and(|unit| device.is_write_through(unit));
+        let (op, is_cached) = if is_off { (durable, false) } else { (op, op != durable) };
+        let request = Request { tag: self.link.tag(key), range, op };
+        if cx.submit_unchecked(disk, request).is_err() {
+            return Asked::Busy;
         }
+        if let (true, Some(unit)) = (is_cached, unit) {
+            device.begin_cached(unit);
+            self.session.task_mut(key).work.is_cached = true;
+        }
+        Asked::Yes
     }
 
     /// Bytes that are read for a task: what the initiator takes, in whole blocks.
@@ -202,7 +208,7 @@ impl Connection {
     fn submit_memory(
         &mut self,
         cx: &mut Context<'_>,
-        device: &Device,
+        device: &mut Device,
         (disk, key): (DiskId, u32),
         range: ByteRange,
         op: impl FnOnce(forebay_core::action::Buffer) -> Op,
@@ -219,7 +225,7 @@ impl Connection {
     fn write_same(
         &mut self,
         cx: &mut Context<'_>,
-        device: &Device,
+        device: &mut Device,
         (disk, key): (DiskId, u32),
         range: ByteRange,
     ) -> Asked {
@@ -250,6 +256,12 @@ impl Connection {
     ) {
         let Answer { disk, reply, slices, extents } = answer;
         let key = reply.tag.0 as u32;
+        let task = self.session.task_mut(key);
+        if std::mem::take(&mut task.work.is_cached)
+            && let Some(unit) = task.unit
+        {
+            device.end_cached(unit);
+        }
         let task = self.session.task(key);
         if task.phase == Phase::Aborted {
             release(cx, disk, reply);
@@ -310,7 +322,7 @@ impl Connection {
     fn or_write(
         &mut self,
         cx: &mut Context<'_>,
-        device: &Device,
+        device: &mut Device,
         disk: DiskId,
         key: u32,
         spans: impl Iterator<Item = Span>,

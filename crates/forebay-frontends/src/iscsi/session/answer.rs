@@ -176,11 +176,21 @@ impl Session {
     /// The engine has answered a task that was aborted. It has no answer by which an initiator whose window was full would
     /// learn that it may send again.
     pub fn retire_aborted(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
-        let was_full = self.tasks.numbered() >= WINDOW;
+        let was_full = self.is_window_full();
         self.retire(device, key);
-        if was_full && self.tasks.numbered() < WINDOW {
-            self.put(&Answer::NopIn { transfer_tag: NO_TAG, lun: [0; 8] }, NO_TAG, &[], out);
+        if was_full && !self.is_window_full() {
+            self.tell_window(out);
         }
+    }
+
+    /// Whether the initiator may send no more numbered commands.
+    pub(super) fn is_window_full(&self) -> bool {
+        self.tasks.numbered() >= WINDOW
+    }
+
+    /// Says which commands the initiator may send.
+    pub(super) fn tell_window(&mut self, out: &mut Vec<u8>) {
+        self.put(&Answer::NopIn { transfer_tag: NO_TAG, lun: [0; 8] }, NO_TAG, &[], out);
     }
 
     /// The memory of the disk that a task has: whoever takes it gives it back.

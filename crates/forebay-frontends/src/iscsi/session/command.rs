@@ -104,9 +104,12 @@ impl Session {
             Outcome::DataOut(len) => {
                 let task = self.task_mut(key);
                 task.work.needed = len.into();
-                task.data.wanted =
-                    if task.wish.writes { len.min(task.wish.expected_len) } else { 0 };
-                task.sink = Sink::Bytes(Vec::new());
+                let wanted = if task.wish.writes { len.min(task.wish.expected_len) } else { 0 };
+                task.data.wanted = wanted;
+                if !self.set_aside(device, key, wanted) {
+                    self.answer(device, key, Response::of(Status::Busy), out);
+                    return Step::Done;
+                }
                 self.wait_for_data(key);
                 self.go_on(device, key, out);
             }

@@ -27,6 +27,8 @@ pub(super) enum Late {
     Stored(u32, Response),
     /// A task was aborted: its tag, what it did not transfer, its R2Ts.
     Aborted((u32, Residual, u32)),
+    /// The window was full of tasks that are gone without an answer.
+    Open,
 }
 
 impl Session {
@@ -109,6 +111,7 @@ impl Session {
             return;
         }
         let answers = device.tell_cleared(self.member, unit, cause);
+        let was_full = self.is_window_full();
         for key in hit {
             if answers && (self.task(key).data.is_owed() || self.is_arriving(key)) {
                 self.abort_after_data(device, key);
@@ -120,6 +123,9 @@ impl Session {
                 self.late.push(Late::Aborted(told));
             }
             self.abort(device, key);
+        }
+        if was_full && !self.is_window_full() && !answers {
+            self.late.push(Late::Open);
         }
     }
 
@@ -148,6 +154,7 @@ impl Session {
                     let answer = Answer::Response { response: 0, status, residual, exp_data_sn };
                     self.put(&answer, tag, &[], out);
                 }
+                Late::Open => self.tell_window(out),
             }
         }
     }

@@ -10,6 +10,8 @@ use forebay_core::action::Buffer;
 use forebay_core::ids::Nanos;
 
 use super::super::task::{Memory, Phase, Sink, Task};
+use crate::scsi::Medium;
+
 use super::{BYTES_MAX, Device, Response, Session, Status};
 
 /// The tasks that wait, and the disks' memory that a session has.
@@ -102,7 +104,8 @@ impl Session {
         let fits = device.hold(bytes as usize);
         if fits {
             let task = self.task_mut(key);
-            (task.held, task.sink) = (bytes as usize, Sink::Bytes(Vec::new()));
+            task.held += bytes as usize;
+            task.sink = Sink::Bytes(Vec::new());
         }
         fits
     }
@@ -155,7 +158,9 @@ impl Session {
     /// Whether all tasks that are to be done before have ended.
     pub fn may_begin(&self, device: &Device, key: u32) -> bool {
         let task = self.task(key);
-        device.may_begin(task.unit, task.stage)
+        let is_early = matches!(task.work.medium, Some(Medium::Flush))
+            && task.unit.is_some_and(|unit| device.awaits_cached(unit));
+        !is_early && device.may_begin(task.unit, task.stage)
     }
 
     /// The task at the front, as [`Session::ready`] said, is being carried out.

@@ -152,6 +152,11 @@ fn blocks_to_compare_with_are_taken_as_far_as_the_heap_has_room_for_them() {
         assert_eq!(ask(tag)[0].opcode, 0x31, "its data are asked for");
     }
     assert_eq!(ask(33)[0].end().0, 0x08, "the unit is busy");
+    // MODE SELECT with 24 bytes of parameters.
+    let mut select = command(0x15, 35, 0, 24);
+    let Request::Command(it) = &mut select.request else { unreachable!() };
+    (it.cdb[1], it.cdb[4], it.writes) = (0x10, 24, true);
+    assert_eq!(world.send(0, select, &[])[0].end().0, 0x08, "parameters are data, too");
     let session = &mut world.sessions[0];
     let first = session.tasks.find(1).unwrap();
     session.retire(&mut world.device, first);

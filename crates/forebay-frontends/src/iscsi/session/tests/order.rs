@@ -6,6 +6,7 @@ fn attributed(pdu: Pdu, value: u8) -> Pdu {
     Pdu { request: Request::Command(Command { attribute: value, ..it }), ..pdu }
 }
 
+const FLUSH: u8 = 0x35;
 const ORDERED: u8 = 2;
 const HEAD_OF_QUEUE: u8 = 3;
 
@@ -129,4 +130,36 @@ fn a_read_at_the_head_of_the_queue_lets_one_that_came_before_have_the_room() {
     session.start();
     assert_eq!(session.ready(device, &passed), Some(read));
     assert!(session.has_room(read, 2048) && session.has_room(head, 512));
+}
+
+/// MODE SELECT that turns the write cache off.
+fn turn_cache_off(world: &mut World, session: usize, tag: u32) -> Vec<Answered> {
+    let list = [&[0, 0, 0, 0, 8, 18][..], &[0; 18]].concat();
+    let mut pdu = command(0x15, tag, 0, list.len() as u32);
+    let Request::Command(it) = &mut pdu.request else { unreachable!() };
+    (it.cdb[1], it.cdb[4], it.writes) = (0x10, list.len() as u8, true);
+    world.send(session, pdu, &list)
+}
+
+#[test]
+fn the_flush_of_a_write_cache_that_is_turned_off_comes_after_all_writes_that_the_engine_has() {
+    let mut world = World::new(Rules::default(), 2);
+    let tag = |world: &mut World, of: usize| {
+        let World { sessions, device, .. } = world;
+        let key = sessions[of].ready(device, &Passed::default())?;
+        Some(sessions[of].task(key).tag)
+    };
+    // The engine has a write of another session.
+    world.device.begin_cached(0);
+    world.send(0, command(FLUSH, 1, 0, 0), &[]);
+    assert_eq!(tag(&mut world, 0), Some(1), "with the cache on, only what has ended is flushed");
+    world.work(0);
+    assert!(turn_cache_off(&mut world, 0, 2).is_empty());
+    assert_eq!(tag(&mut world, 0), None, "the write may end after a flush that begins now");
+    world.send(0, command(READ, 3, 1, 512), &[]);
+    assert_eq!(tag(&mut world, 0), Some(3), "others go on");
+    world.work(0);
+    world.device.end_cached(0);
+    assert_eq!(tag(&mut world, 0), Some(2));
+    assert_eq!(world.work(0)[0].end().0, 0);
 }

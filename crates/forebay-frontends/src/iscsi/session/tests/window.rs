@@ -76,3 +76,17 @@ fn pdus_that_are_not_taken_are_rejected_and_skipped() {
     #[cfg(not(feature = "planted-bugs"))]
     assert!(world.feed(0, &long.encode()).is_err());
 }
+
+#[test]
+fn a_window_that_another_session_emptied_is_told_to_be_open_again() {
+    let mut world = World::new(Rules::default(), 2);
+    for tag in 0..WINDOW {
+        world.send(1, command(READ, tag, 1, 512), &[]);
+    }
+    world.send(0, manage(5, 0), &[]);
+    assert_eq!(world.device.take_noted(), Some(DiskId(0)), "its initiator may say nothing more");
+    let told = called(&mut world, 1);
+    assert_eq!((told[0].opcode, told[0].tag(), told[0].word(20)), (0x20, NO_TAG, NO_TAG));
+    assert_eq!(told[0].word(32), told[0].word(28).wrapping_add(WINDOW - 1), "all of it");
+    assert!(called(&mut world, 1).is_empty(), "once");
+}

@@ -154,6 +154,7 @@ impl Shard {
                 actions: Actions::default(),
                 access: Permission::All,
                 is_held: false,
+                has_news: false,
             },
             reactor,
             running: Actions::default(),

@@ -213,6 +213,7 @@ impl Shard {
             actions: Actions::default(),
             access: Permission::All,
             is_held: false,
+            has_news: false,
         };
         Shard { port, reactor, backend, is_holding: false, held: Vec::new(), clients: Vec::new() }
     }
