@@ -146,8 +146,8 @@ impl Shard {
                     self.run_actions(now, number);
                 }
             }
+            self.tell_news(now);
             if !self.clients.is_flushed() {
-                self.tell_news(now);
                 self.clients.flush(&mut context!(self, now));
                 // Read again: what was sent, was sent after the turn began.
                 let now = self.time.now(clock());

@@ -194,7 +194,7 @@ where
         }
         let count = (piece.len as usize).min(bytes.len() - done);
         let part = Piece { len: count as u32, ..*piece };
-        gather(map, &[part], &mut bytes[done..done + count]);
+        gather(map, &[part], 0, &mut bytes[done..done + count]);
         done += count;
         piece.address.0 += count as u64;
         piece.len -= count as u32;
@@ -217,8 +217,8 @@ pub fn take_last(pieces: &mut Vec<Piece>) -> Option<GuestAddress> {
 
 /// Copies out of guest memory, from `skip` bytes on, until `bytes` is full. The pieces were checked against
 /// this memory, and are long enough.
-pub fn gather(map: &GuestMap, pieces: &[Piece], bytes: &mut [u8]) {
-    each(map, pieces, bytes.len() as u64, 0, |slice, at| {
+pub fn gather(map: &GuestMap, pieces: &[Piece], skip: u64, bytes: &mut [u8]) {
+    each(map, pieces, bytes.len() as u64, skip, |slice, at| {
         slice.copy_to(&mut bytes[at..at + slice.len()]);
     });
 }

@@ -15,15 +15,18 @@
 //! **Invariants.** A request's pieces belong to the memory that was the guest's when it was taken: that map is kept until it
 //! is answered. A request that a disk at its end refuses is not answered: it stays marked, and the next daemon does it.
 //!
+//! A transfer that is longer than the engine takes is carried out in parts, each begun when the one before has ended.
+//!
 //! Limits: a ring's size of requests in flight; `TURN_MAX` requests are taken in a row, so that no ring gets more
 //! than its turn.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use forebay_core::geometry::ByteRange;
+use forebay_core::geometry::{ByteRange, REQUEST_MAX};
 use forebay_core::ids::RequestTag;
 use forebay_core::request::{Op, Request};
 
@@ -87,6 +90,8 @@ pub struct Queue {
     requests: Requests,
     coming: Coming,
     waiting: Option<Waiting>,
+    /// Transfers whose next part is to be submitted.
+    in_parts: VecDeque<u16>,
     /// The request that was taken last was in flight at a kill.
     is_replay: bool,
     /// The guest kicks when it makes a request available; else it is looked whether it has.
@@ -149,6 +154,7 @@ impl Queue {
             tells: Tells { counters, report },
             coming: Coming::new(),
             waiting: None,
+            in_parts: VecDeque::new(),
             is_replay: false,
             is_armed: false,
             broken: None,
@@ -195,7 +201,7 @@ impl Queue {
         }
     }
 
-    /// Puts the request back in the ring that waits to be submitted, if one does.
+    /// Puts the request back in the ring that waits to be submitted, if one does. A transfer of which parts are done goes on.
     fn put_back(&mut self, cx: &mut Context<'_>) -> bool {
         let head = match self.waiting.take() {
             None | Some(Waiting::Turn) => return false,
@@ -207,6 +213,10 @@ impl Queue {
                 request.tag.0 as u16
             }
         };
+        if self.requests.done(head) > 0 {
+            self.in_parts.push_front(head);
+            return false;
+        }
         self.coming.forget();
         self.ring.put_back(head, self.is_replay);
         self.forget(head);
@@ -272,10 +282,14 @@ impl Queue {
         let (fua, none) = (self.device.durable, ByteRange::at(0, 0));
         let backend = cx.port(self.known.disk).engine.config().backend;
         let (range, op) = match asked {
-            Asked::Read(range) => (range, Op::Read { no_admit: false }),
             Asked::Write(range) if range.end > backend.size || backend.read_only => {
                 return self.answer(head, Status::Error, 0);
             }
+            Asked::Read(range) | Asked::Write(range) if range.len() > REQUEST_MAX => {
+                let part = self.requests.part(head, Some(asked));
+                return self.submit(cx, head, part);
+            }
+            Asked::Read(range) => (range, Op::Read { no_admit: false }),
             Asked::Write(range) => return self.submit_write(cx, head, range),
             Asked::Flush => (none, Op::Flush),
             Asked::Discard(range) => (range, Op::Discard { fua }),
@@ -297,9 +311,9 @@ impl Queue {
             return;
         };
         let (map, data) = self.requests.data(head);
-        let span = buffer.at(range);
+        let (span, done) = (buffer.at(range), self.requests.done(head));
         let memory = &cx.port(disk).memory;
-        memory.edit(span.offset, span.len, |bytes| chain::gather(map, data, bytes));
+        memory.edit(span.offset, span.len, |bytes| chain::gather(map, data, done, bytes));
         let op = Op::Write { buffer, fua: self.device.durable };
         self.submit_request(cx, Request { tag: self.tag(head), range, op });
     }
@@ -320,6 +334,12 @@ impl Queue {
                 let op = if self.device.durable { request.op.durable() } else { request.op };
                 self.submit_request(cx, Request { op, ..request });
             }
+        }
+        while self.waiting.is_none()
+            && let Some(head) = self.in_parts.pop_front()
+        {
+            let part = self.requests.part(head, None);
+            self.submit(cx, head, part);
         }
         self.waiting.is_none()
     }

@@ -97,7 +97,7 @@ fn check_request(memory: &GuestMap, pieces: &mut Pieces, readable: u64, writable
         Ok((Asked::Write(range), _)) => {
             assert_eq!(range.len(), readable - 16);
             let mut bytes = vec![0; range.len() as usize];
-            chain::gather(memory, &pieces.readable, &mut bytes);
+            chain::gather(memory, &pieces.readable, 0, &mut bytes);
         }
         Ok((Asked::Discard(range) | Asked::WriteZeroes { range, .. }, _)) => {
             assert!(!range.is_empty() && range.is_aligned(512));

@@ -7,7 +7,7 @@
 //! The split into descriptors does not matter (virtio 1.2, section 5.2.6). A chain without room for header and
 //! status breaks its ring; what can be answered is answered: [`Asked::Refused`].
 
-use forebay_core::geometry::{ByteRange, REQUEST_MAX, SECTOR};
+use forebay_core::geometry::{ByteRange, SECTOR};
 use forebay_core::status::IoStatus;
 use virtio_bindings::virtio_blk as blk;
 use vm_memory::GuestAddress;
@@ -17,6 +17,10 @@ use super::memory::GuestMap;
 
 /// Sectors of one discard, or of one write of zeroes, at most.
 pub const SPACE_SECTORS_MAX: u32 = 1 << 21;
+
+/// Bytes of data of one chain, at most: with header and status no more than the 4 GiB that virtio allows (1.2, section
+/// 2.7.5). Firmware reads a kernel or an initial RAM disk with one request.
+pub const DATA_MAX: u64 = (1 << 32) - 2 * SECTOR;
 
 /// Bytes of the description of a discard.
 const SPACE_BYTES: usize = 16;
@@ -127,7 +131,7 @@ pub fn parse(
 /// A transfer of `len` bytes from `sector` on.
 fn data(sector: u64, len: u64, asked: impl Fn(ByteRange) -> Asked) -> Asked {
     match range(sector, len) {
-        Some(range) if len <= REQUEST_MAX => asked(range),
+        Some(range) if len <= DATA_MAX => asked(range),
         Some(_) | None => Asked::Refused(Status::Error),
     }
 }

@@ -114,10 +114,10 @@ fn bytes_go_in_and_out_across_pieces_and_regions() {
     scatter(&memory, &pieces, 0, b"abcdefg");
     scatter(&memory, &pieces, 3, b"XYZ");
     let mut bytes = [0; 7];
-    gather(&memory, &pieces, &mut bytes);
+    gather(&memory, &pieces, 0, &mut bytes);
     assert_eq!(&bytes, b"abcXYZg");
     let mut bytes = [0; 2];
-    gather(&memory, &pieces, &mut bytes);
+    gather(&memory, &pieces, 0, &mut bytes);
     assert_eq!(&bytes, b"ab");
 }
 

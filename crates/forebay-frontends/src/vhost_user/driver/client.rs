@@ -41,7 +41,7 @@ impl Client for Queue {
         let head = reply.tag.0 as u16;
         let port = cx.port(disk);
         let (map, pieces) = self.requests.data(head);
-        let mut written = 0;
+        let mut written = self.requests.read(head);
         let mut copy = |span: Span| {
             port.memory.look(span.offset, span.len, |bytes| {
                 chain::scatter(map, pieces, written, bytes);
@@ -60,6 +60,8 @@ impl Client for Queue {
         }
         if reply.status == IoStatus::ShuttingDown && self.ring.survives() {
             self.forget(head);
+        } else if reply.status.is_ok() && self.requests.part_ended(head) {
+            self.in_parts.push_back(head);
         } else {
             self.answer(head, reply.status.into(), written as u32);
         }
@@ -78,7 +80,7 @@ impl Client for Queue {
     }
 
     fn wants_resume(&self) -> bool {
-        self.waiting.is_some() && !self.bells.are_away()
+        (self.waiting.is_some() || !self.in_parts.is_empty()) && !self.bells.are_away()
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> bool {
@@ -122,7 +124,8 @@ impl Client for Queue {
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
         if self.phase != Phase::Closed && !self.bells.are_away() {
             let waits = !matches!(self.waiting, None | Some(Waiting::Turn));
-            debug_assert_eq!(self.requests.in_flight(), u32::from(waits), "it is owed something");
+            let unowed = usize::from(waits) + self.in_parts.len();
+            debug_assert_eq!(self.requests.in_flight() as usize, unowed, "it is owed something");
             self.bells.leave(cx);
         }
         self.bells.are_away()

@@ -1,10 +1,13 @@
 //! The requests of a guest that were taken from its ring, by the heads of their chains.
+//!
+//! A transfer that is longer than one request to the engine may be is carried out in *parts*, one after the other.
 
+use forebay_core::geometry::{ByteRange, REQUEST_MAX};
 use vm_memory::GuestAddress;
 
 use super::super::chain::Piece;
 use super::super::memory::{self, GuestMap, Map};
-use super::super::request::Status;
+use super::super::request::{Asked, Status};
 use super::memories::{Memories, MemoryId};
 
 /// See the module.
@@ -24,6 +27,25 @@ struct Slot {
     status: GuestAddress,
     /// The memory that these belong to.
     memory: MemoryId,
+    /// Of a transfer in parts.
+    parts: Option<Parts>,
+}
+
+/// A transfer in parts.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    /// All of it.
+    asked: Asked,
+    /// Bytes of the parts that are done.
+    done: u64,
+}
+
+impl Parts {
+    /// The part that is to be carried out, or is being carried out.
+    fn range(&self, whole: ByteRange) -> ByteRange {
+        let start = whole.start + self.done;
+        ByteRange::at(start, (whole.end - start).min(REQUEST_MAX))
+    }
 }
 
 impl Requests {
@@ -45,6 +67,7 @@ impl Requests {
             return false;
         }
         (slot.is_taken, slot.status, slot.memory) = (true, status, self.memories.hold());
+        slot.parts = None;
         std::mem::swap(&mut slot.data, data);
         self.in_flight += 1;
         true
@@ -54,6 +77,38 @@ impl Requests {
     pub(super) fn data(&self, head: u16) -> (&GuestMap, &[Piece]) {
         let slot = &self.slots[usize::from(head)];
         (self.memories.of(slot.memory), &slot.data)
+    }
+
+    /// The next part of a transfer in parts. The first time `asked` is all of it.
+    pub(super) fn part(&mut self, head: u16, asked: Option<Asked>) -> Asked {
+        let slot = &mut self.slots[usize::from(head)];
+        slot.parts = slot.parts.or(asked.map(|asked| Parts { asked, done: 0 }));
+        let parts = slot.parts.expect("a transfer in parts");
+        match parts.asked {
+            Asked::Read(whole) => Asked::Read(parts.range(whole)),
+            Asked::Write(whole) => Asked::Write(parts.range(whole)),
+            other => other,
+        }
+    }
+
+    /// Bytes of a transfer that are done, before the part that is being carried out.
+    pub(super) fn done(&self, head: u16) -> u64 {
+        self.slots[usize::from(head)].parts.map_or(0, |parts| parts.done)
+    }
+
+    /// Bytes of a read that are in the guest's memory, of the parts that are done.
+    pub(super) fn read(&self, head: u16) -> u64 {
+        match self.slots[usize::from(head)].parts {
+            Some(Parts { asked: Asked::Read(_), done }) => done,
+            Some(_) | None => 0,
+        }
+    }
+
+    /// A request to the engine succeeded; true when there are more parts.
+    pub(super) fn part_ended(&mut self, head: u16) -> bool {
+        let Some(parts) = &mut self.slots[usize::from(head)].parts else { return false };
+        parts.done = parts.asked.data_len().min(parts.done + REQUEST_MAX);
+        parts.done < parts.asked.data_len()
     }
 
     /// Writes the status of a request.

@@ -57,14 +57,14 @@ fn commands_are_what_the_specification_says() {
 
 #[test]
 fn what_no_disk_can_do_is_an_error() {
-    let long = REQUEST_MAX as u32;
+    let long = DATA_MAX as u32;
     for (kind, sector, data, writable, expect) in [
         (0, 0, &[][..], 1, ERROR),
         (0, 0, &[], 100, ERROR),
         (0, u64::MAX, &[], 513, ERROR),
         (0, u64::MAX / 512, &[], 513, ERROR),
         (0, 0, &[], long + 513, ERROR),
-        (0, 0, &[], long + 1, Asked::Read(ByteRange::at(0, REQUEST_MAX))),
+        (0, 0, &[], long + 1, Asked::Read(ByteRange::at(0, DATA_MAX))),
         (1, 0, &[], 1, ERROR),
         (1, 0, &[1; 511], 1, ERROR),
         (11, 0, &space(0, 0, 0), 1, ERROR),

@@ -47,14 +47,21 @@ pub(super) struct Guest {
     call: OwnedFd,
     available: u16,
     seen: u16,
+    /// From one request's place in memory to that of the next.
+    stride: u64,
 }
 
 impl Guest {
     pub(super) fn new(queue: u16, region: Option<Region>) -> Guest {
-        let memory = GuestMap::of_test(&[(0, 16 << 20)]);
+        Guest::with_memory(queue, region, 16 << 20, REQUEST)
+    }
+
+    /// With so much memory, of which each request has `stride` bytes.
+    pub(super) fn with_memory(queue: u16, region: Option<Region>, size: u64, stride: u64) -> Guest {
+        let memory = GuestMap::of_test(&[(0, size as usize)]);
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let (kick, call) = (event(), event());
-        Guest { memory, region, queue, kick, call, available: 0, seen: 0 }
+        Guest { memory, region, queue, kick, call, available: 0, seen: 0, stride }
     }
 
     pub(super) fn setup(&self) -> QueueSetup {
@@ -162,13 +169,17 @@ impl Guest {
         bytes
     }
 
+    pub(super) fn set_data(&self, head: u16, bytes: &[u8]) {
+        self.memory.write_slice(bytes, GuestAddress(self.at(head) + 512)).unwrap();
+    }
+
     pub(super) fn change_data(&self, head: u16, len: usize, byte: u8) {
         let at = GuestAddress(self.at(head) + 512);
         self.memory.write_slice(&vec![byte; len], at).unwrap();
     }
 
     fn at(&self, head: u16) -> u64 {
-        REQUESTS + u64::from(head / 3) * REQUEST
+        REQUESTS + u64::from(head / 3) * self.stride
     }
 }
 
@@ -191,7 +202,7 @@ impl Shard {
 
     pub(super) fn over(backend: Vec<u8>) -> Shard {
         let mut config = Config::for_disk(BackendTraits {
-            size: SIZE,
+            size: backend.len() as u64,
             logical_block: 512,
             read_only: false,
             discard: true,
