@@ -283,18 +283,19 @@ impl Pool {
             "the flash {} cannot be written, and still has the disk",
             self.file.path().display()
         );
+        // Its shard has written it. Whoever looks at the log from now on judges it by that.
+        let reloaded = self.tables.reload_progress(&self.file, number);
         if end == EndOfSession::Failed || self.has_failed {
             return Ok(false);
         }
+        reloaded?;
         let mut record = self.record(number);
         if end != EndOfSession::Dirty {
-            self.tables.reload_progress(&self.file, number)?;
             self.settle(number)?;
             self.free_log(number, |_| true)?;
             record.log_end = Sequence(0);
         }
-        // The log is durable, or empty.
-        staging::remove_of(record.uuid);
+        let disk = record.uuid;
         record.session = SessionEnd::Clean;
         record.closed = host::now();
         if is_quiet {
@@ -307,7 +308,10 @@ impl Pool {
             self.drop_cache(number)?;
         }
         let record = (end != EndOfSession::Detached).then_some(record);
-        self.tables.set_disk(&self.file, number, record).map(|()| true)
+        self.tables.set_disk(&self.file, number, record)?;
+        // The log is durable, or empty, and the record says so. Before, a start would miss the file.
+        staging::remove_of(disk);
+        Ok(true)
     }
 
     /// Primary storage has, durably, everything of the disk's log up to this record: its progress says so before any

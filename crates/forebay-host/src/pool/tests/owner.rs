@@ -218,10 +218,15 @@ fn a_session_after_another_one_of_the_same_pool_knows_the_progress_that_its_shar
     let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
     let db = wish("db", "file:/db");
     let (number, log) = serve(&mut pool, &db);
-    let progress = Progress { disk: log.disk, flushed: Sequence(7), through: Sequence(9) };
+    let mut progress = Progress { disk: log.disk, flushed: Sequence(7), through: Sequence(9) };
     let mut of_shard = Tables::read(&pool.file, pool.tables.superblock).unwrap();
-    of_shard.set_progress(&pool.file, number, progress).unwrap();
-    pool.close(number, EndOfSession::Dirty, true, None).unwrap();
+    // Whoever tells of the disk before it is served again judges its log by that, however it ended.
+    for end in [EndOfSession::Failed, EndOfSession::Dirty] {
+        progress.through = progress.through.plus(1);
+        of_shard.set_progress(&pool.file, number, progress).unwrap();
+        pool.close(number, end, true, None).unwrap();
+        assert_eq!(pool.tables.progress(number), progress, "{end:?}");
+    }
     assert_eq!(pool.admit(&db).unwrap(), number);
     pool.begin_session(number).unwrap();
     pool.begin_log(number).unwrap();
