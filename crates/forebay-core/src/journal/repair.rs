@@ -118,13 +118,14 @@ pub fn repair<J: Medium, P: Medium>(
     size: u64,
 ) -> Result<Repaired, RepairError<J::Error, P::Error>> {
     let Found { mut superblock, records, ignored, newest } = find(journal, owner, size)?;
+    // What was read, of the superblock too, may not have been durable so far: a record that goes while it is put in place
+    // would leave primary storage torn.
+    journal.flush().map_err(RepairError::Journal)?;
     for record in &records {
         put_in_place(journal, primary, superblock.shape, record)?;
     }
     let came = summed_up(superblock, &records, ignored);
     primary.flush().map_err(RepairError::Primary)?;
-    // What was read, of the superblock too, may not have been durable so far.
-    journal.flush().map_err(RepairError::Journal)?;
     if !records.is_empty() || ignored > 0 {
         superblock.version += 1;
         // Of what is torn the rest may be written later, under the same number.

@@ -371,11 +371,30 @@ fn what_is_in_place_is_flushed_before_it_is_retired() {
     disk.record(head(1), &[], &[(1, 0xff, 1)]);
     disk.primary.left = 1;
     assert!(matches!(disk.repair(), Err(RepairError::Primary(Died))));
-    assert!(disk.journal.done.is_empty(), "{:?}", disk.journal.done);
+    assert_eq!(disk.journal.done, ["F"]);
     disk.primary.left = u64::MAX;
     assert_eq!(disk.repaired(), (1, 0));
     assert_eq!(disk.primary.done.last().map(String::as_str), Some("F"));
-    assert_eq!(disk.journal.done, ["F", "W 0+4096", "F"]);
+    assert_eq!(disk.journal.done, ["F", "F", "W 0+4096", "F"]);
+}
+
+#[test]
+fn a_record_is_durable_before_any_of_it_goes_in_place() {
+    for steps in 0..4 {
+        let mut disk = Disk::new(0);
+        let before = disk.journal.durable.clone();
+        disk.record(head(1), &[], &[(1, 0xff, 1), (3, 0xff, 1), (5, 0xff, 1)]);
+        // The kill came before its flush.
+        disk.journal.durable = before;
+        disk.primary.left = steps;
+        let came = disk.repair();
+        assert!(matches!(came, Err(RepairError::Primary(Died))), "{came:?}");
+        // Primary storage keeps all that reached it, the journal only what was flushed.
+        disk.primary.durable.clone_from(&disk.primary.bytes);
+        disk.lose_power(|_| false);
+        assert_eq!(disk.repaired(), (1, 0), "{steps}");
+        assert_eq!(disk.pages([1, 3, 5]), [1, 1, 1]);
+    }
 }
 
 #[test]
