@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use forebay_backends::uri::FileUri;
 use forebay_backends::{Backend, OpenOptions, Probe, Uri};
 use forebay_core::flash_pool::fence::Timestamp;
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
@@ -165,7 +166,10 @@ impl Image {
         state: Option<&Path>,
     ) -> Result<Image> {
         let uri: Uri = match name.parse() {
-            Err(_) if !name.contains(':') => format!("file:{name}").parse()?,
+            // A path is taken as it is: '%' and '?' are part of it.
+            Err(_) if !name.contains(':') => {
+                Uri::File(FileUri { path: name.into(), direct: true, read_only: false })
+            }
             uri => uri?,
         };
         let options = OpenOptions { read_only, lock_wait: LOCK_WAIT };

@@ -351,6 +351,9 @@ fn found(journal: &mut Blocking) -> io::Result<Result<Superblock, journal::super
 /// It cannot be written, it is too small, or it holds what is not this disk's.
 pub fn make(place: &JournalPlace, owner: Owner, shape: Shape) -> Result<Superblock> {
     let is_file = place.path().is_some();
+    if let (true, Some(path)) = (place.is_beside, place.path()) {
+        refuse_link(path)?;
+    }
     let is_new =
         |path: &Path| path.metadata().is_ok_and(|there| there.is_file() && there.len() == 0);
     let version = match place.blocking(true, false) {
@@ -440,6 +443,18 @@ fn is_blank(there: &mut Blocking, from: u64, to: u64) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// A journal beside an image has its name from that, and whoever may write in the folder could have put a link there: the
+/// file that it leads to would be written over.
+fn refuse_link(path: &Path) -> Result<()> {
+    let is_link = path.symlink_metadata().is_ok_and(|there| there.is_symlink());
+    ensure!(
+        !is_link,
+        "{} is a link, and a journal beside an image is a file of its own: remove it, or name another place with --destage-journal",
+        path.display()
+    );
+    Ok(())
 }
 
 /// A file of that size at least; what it has stays. Sparse: it takes as much as is written to it.

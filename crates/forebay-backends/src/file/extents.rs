@@ -1,7 +1,8 @@
 //! Holes of a file, found on a thread of their own. The file system may have to read metadata (or
 //! ask a server), and the shard must not wait for it.
 //!
-//! A range that cannot be found out counts as allocated. The thread starts with the first question,
+//! A range that cannot be found out counts as allocated, and so does what a file lost that somebody cut short: its reads
+//! fail, and whoever skips its holes must not take that for one. The thread starts with the first question,
 //! and ends when its backend lets go of it.
 
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use forebay_core::action::{Extent, ExtentState};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::IoId;
-use forebay_io::file::{FileExtent, extents};
+use forebay_io::file::{self, FileExtent};
 use forebay_io::reactor::Waker;
 
 use crate::backend::BackendEvent;
@@ -67,8 +68,36 @@ fn find(file: &File, range: ByteRange) -> Vec<Extent> {
         true => ExtentState::Allocated,
         false => ExtentState::Hole,
     };
-    match extents(file.as_fd(), range.start, range.len(), EXTENTS_MAX) {
-        Ok(found) => found.iter().map(|it| Extent { len: it.len, state: state(it) }).collect(),
-        Err(_) => unknown(range),
+    let Ok(size) = file::size(file.as_fd()) else { return unknown(range) };
+    let there = size.clamp(range.start, range.end) - range.start;
+    let Ok(found) = file::extents(file.as_fd(), range.start, there, EXTENTS_MAX) else {
+        return unknown(range);
+    };
+    let extent = |it: &FileExtent| Extent { len: it.len, state: state(it) };
+    let mut told: Vec<Extent> = found.iter().map(extent).collect();
+    let is_all = told.iter().map(|it| it.len).sum::<u64>() == there;
+    if is_all && there < range.len() {
+        told.extend(unknown(ByteRange { start: range.start + there, end: range.end }));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_lost_that_was_cut_short_is_no_hole() {
+        const MIB: u64 = 1 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(2 * MIB).unwrap();
+        let found = |start, len| {
+            let extents = find(&file, ByteRange::at(start, len)).into_iter();
+            extents.map(|it| (it.len, it.state)).collect::<Vec<_>>()
+        };
+        let (hole, data) = (ExtentState::Hole, ExtentState::Allocated);
+        assert_eq!(found(0, 2 * MIB), [(2 * MIB, hole)]);
+        assert_eq!(found(MIB, 3 * MIB), [(MIB, hole), (2 * MIB, data)]);
+        assert_eq!(found(3 * MIB, MIB), [(MIB, data)]);
     }
 }

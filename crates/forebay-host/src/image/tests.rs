@@ -235,3 +235,14 @@ fn a_journal_that_is_asked_for_in_vain_is_an_error() {
     let gone = error(None);
     assert!(gone.contains("names the destage journal") && gone.contains("not there"), "{gone}");
 }
+
+#[test]
+fn a_path_is_taken_as_it_is() {
+    let bed = Bed::new(None);
+    for name in ["db%2eraw", "db.raw?direct=off"] {
+        let path = bed.path(name).display().to_string();
+        assert!(check(&path, None, None).is_err(), "{name} is not db.raw");
+        fs::write(&path, vec![0; SIZE as usize]).unwrap();
+        assert_eq!(check(&path, None, None).unwrap().image, path);
+    }
+}

@@ -216,3 +216,19 @@ fn a_journal_at_a_path_with_a_colon_is_named_and_found_again() {
     assert_eq!(named.unwrap().uri, place.uri);
     assert!(JournalPlace::at("nothing:b").is_err());
 }
+
+#[test]
+fn a_link_in_the_place_of_a_journal_beside_an_image_leads_to_nothing_that_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = JournalPlace::beside(&folder.path().join("db.raw.forebay")).unwrap();
+    let precious = folder.path().join("precious");
+    for bytes in [&b"of somebody else"[..], &[]] {
+        fs::write(&precious, bytes).unwrap();
+        std::os::unix::fs::symlink(&precious, place.path().unwrap()).unwrap();
+        let error = make(&place, OWNER, Shape::for_log(64)).unwrap_err().to_string();
+        assert!(error.contains("is a link"), "{error}");
+        assert_eq!(fs::read(&precious).unwrap(), bytes);
+        fs::remove_file(place.path().unwrap()).unwrap();
+    }
+    make(&place, OWNER, Shape::for_log(64)).unwrap();
+}
