@@ -48,6 +48,7 @@
 //! - An export that comes back with another size, or that lost an ability, is refused.
 //! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
 
+mod arrived;
 mod connect;
 mod hold;
 mod receive;

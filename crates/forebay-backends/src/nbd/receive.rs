@@ -23,7 +23,7 @@ use forebay_nbd::reply::{
 };
 
 use super::connect::Export;
-use super::requests::{Part, Requests};
+use super::requests::Requests;
 use crate::backend::BackendEvent;
 
 /// Bytes received at a time, besides payload.
@@ -131,7 +131,7 @@ impl Incoming {
     ) -> Result<usize, String> {
         let key = sink.part(reply.cookie)?;
         let (part, request) = sink.requests.part_mut(key);
-        if part.received > 0 {
+        if !part.arrived.is_empty() {
             return Err("a simple reply in the middle of a structured one".to_owned());
         }
         match (reply.result, request.io.op) {
@@ -143,6 +143,7 @@ impl Incoming {
             }
             (Ok(()), IoOp::Read { .. }) => {
                 let range = part.range;
+                part.arrived.add(range, range);
                 let taken = self.begin_data(key, range, true, &bytes[SimpleReply::SIZE..], sink)?;
                 return Ok(SimpleReply::SIZE + taken);
             }
@@ -218,10 +219,6 @@ impl Incoming {
         sink: &mut Sink<'_>,
     ) -> Result<usize, String> {
         let mut place = sink.place(part, range);
-        let (state, _) = sink.requests.part_mut(part);
-        if state.received == 0 && is_last && !sink.export.structured {
-            state.received = range.len();
-        }
         let here = bytes.len().min(place.len as usize);
         sink.reactor.arena(place.arena).write_at(place.offset, &bytes[..here]);
         place.offset += here as u64;
@@ -260,10 +257,14 @@ impl Sink<'_> {
         if !matches!(request.io.op, IoOp::Read { .. }) {
             return Err("read data for something else than a read".to_owned());
         }
-        if len == 0 || !part.range.contains(piece) || part.received + len > part.range.len() {
+        if len == 0 || !part.range.contains(piece) {
             return Err(format!("read data that was not asked for ({len} bytes at {offset})"));
         }
-        part.received += len;
+        if !part.arrived.add(part.range, piece) {
+            return Err(format!(
+                "read data twice, or in too many pieces ({len} bytes at {offset})"
+            ));
+        }
         Ok(piece)
     }
 
@@ -309,7 +310,7 @@ impl Sink<'_> {
     /// The reply to a part is complete.
     fn end(&mut self, key: usize) -> Result<(), String> {
         let (part, request) = self.requests.part(key);
-        let Part { status, received, range, .. } = *part;
+        let (status, range, received) = (part.status, part.range, part.arrived.bytes());
         let is_short = match request.io.op {
             IoOp::Read { .. } => received != range.len(),
             IoOp::Extents => request.extents.is_empty(),

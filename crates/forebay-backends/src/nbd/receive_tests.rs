@@ -52,7 +52,14 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn feed(reactor: &Reactor, memory: Span, structured: bool, bytes: &[u8], step: usize) {
+/// What is wrong with what the server sends, if anything is.
+fn feed(
+    reactor: &Reactor,
+    memory: Span,
+    structured: bool,
+    bytes: &[u8],
+    step: usize,
+) -> Result<(), String> {
     let arena = reactor.arena(ARENA_ID);
     let mut requests = Requests::new(32 << 20, 512);
     for id in 0..2 {
@@ -94,24 +101,46 @@ fn feed(reactor: &Reactor, memory: Span, structured: bool, bytes: &[u8], step: u
             events: &mut events,
             unsent: None,
         };
-        if incoming.received(buffer, now.len(), &mut sink).is_err() {
-            break;
-        }
+        incoming.received(buffer, now.len(), &mut sink)?;
     }
     assert!(events.len() <= 2);
+    Ok(())
 }
 
 const ARENA_ID: forebay_io::reactor::ArenaId = forebay_io::reactor::ArenaId(0);
 
-#[test]
-fn no_server_writes_outside_of_what_was_asked_for() {
+fn reactor() -> (Reactor, Span) {
     let mut reactor = Reactor::new(8, Some(ReactorKind::Epoll)).expect("a reactor");
     let id = reactor.add_arena(Arc::new(Arena::new(ARENA).expect("memory"))).expect("room");
     assert_eq!(id, ARENA_ID);
-    let memory = Span { offset: 16 << 10, len: 2 * READ };
+    (reactor, Span { offset: 16 << 10, len: 2 * READ })
+}
+
+#[test]
+fn a_reply_that_has_one_half_twice_is_no_answer() {
+    let (reactor, memory) = reactor();
+    let reply = |offsets: [u64; 2]| -> Vec<u8> {
+        let piece = |(n, offset): (usize, u64)| {
+            let flags = ChunkFlags::NONE.with_if(n == 1, ChunkFlags::DONE);
+            let (kind, len) = (ChunkKind::OffsetHole, OffsetHole { offset, len: READ / 2 });
+            let header = ChunkHeader { flags, kind, cookie: 1 << 32, len: 12 };
+            [&header.to_bytes()[..], &len.to_bytes()].concat()
+        };
+        offsets.into_iter().enumerate().flat_map(piece).collect()
+    };
+    let fed = |offsets| feed(&reactor, memory, true, &reply(offsets), 9000);
+    assert_eq!(fed([0, 2048]), Ok(()));
+    assert_eq!(fed([2048, 0]), Ok(()));
+    assert!(fed([0, 0]).unwrap_err().contains("twice"));
+    assert!(fed([0, 1024]).unwrap_err().contains("twice"));
+}
+
+#[test]
+fn no_server_writes_outside_of_what_was_asked_for() {
+    let (reactor, memory) = reactor();
     let strategy = (stream(), any::<bool>(), 1usize..9000);
     proptest!(ProptestConfig::with_cases(2000), |((bytes, structured, step) in strategy)| {
-        feed(&reactor, memory, structured, &bytes, step);
+        let _ = feed(&reactor, memory, structured, &bytes, step);
         let mut all = vec![0; ARENA];
         reactor.arena(ARENA_ID).read_at(0, &mut all);
         prop_assert!(all[..16 << 10].iter().all(|byte| *byte == 0));

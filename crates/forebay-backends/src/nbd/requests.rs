@@ -12,6 +12,7 @@
 //!            └── queued ◄─┘
 //! ```
 
+use super::arrived::Arrived;
 use std::collections::VecDeque;
 
 use forebay_core::action::{Extent, IoOp};
@@ -43,7 +44,7 @@ pub(super) struct Request {
 }
 
 /// One request on the wire.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) request: usize,
     pub(super) range: ByteRange,
@@ -52,8 +53,8 @@ pub(super) struct Part {
     /// The connection that it was sent on.
     pub(super) connection: Option<usize>,
     pub(super) sent_at: Nanos,
-    /// Bytes of a read that have come.
-    pub(super) received: u64,
+    /// What of a read has come.
+    pub(super) arrived: Arrived,
     pub(super) status: IoStatus,
     /// Of a flush: the writes that had been answered when it was sent.
     pub(super) covers: u64,
@@ -179,7 +180,7 @@ impl Requests {
             cookie: 0,
             connection: None,
             sent_at: Nanos(0),
-            received: 0,
+            arrived: Arrived::default(),
             status: IoStatus::Ok,
             covers: 0,
         }))
@@ -272,7 +273,7 @@ impl Requests {
         let mut was_waiting = vec![0u32; self.requests.capacity()];
         for (key, part) in &mut self.parts {
             was_waiting[part.request] += u32::from(part.connection.take().is_some());
-            part.received = 0;
+            part.arrived = Arrived::default();
             part.status = IoStatus::Ok;
             self.to_send.push_back(key);
         }
