@@ -100,8 +100,10 @@ pub(super) fn damaged_copies(file: &PoolFile, geometry: PoolGeometry) -> Result<
     let mut found = Vec::new();
     let mut page = PoolPage::ZERO;
     for (copy, offset) in SUPERBLOCKS.into_iter().enumerate() {
-        file.read(offset, std::slice::from_mut(&mut page))?;
-        if let Err(why) = Superblock::decode(&page.0) {
+        file.read_what_can_be_read(offset, std::slice::from_mut(&mut page))?;
+        if page.is_unreadable() {
+            found.push(format!("superblock {copy} cannot be read; the other one is used"));
+        } else if let Err(why) = Superblock::decode(&page.0) {
             found.push(format!("superblock {copy}: {why}; the other one is used"));
         }
     }
@@ -109,7 +111,7 @@ pub(super) fn damaged_copies(file: &PoolFile, geometry: PoolGeometry) -> Result<
     let first = [0, 1].map(|copy| geometry.pair_offset(PairId::Disk(DiskNumber(0)), copy));
     for pair in 0..geometry.pairs() {
         for (page, start) in pages.iter_mut().zip(first) {
-            file.read(start + u64::from(pair) * PAGE, std::slice::from_mut(page))?;
+            file.read_what_can_be_read(start + u64::from(pair) * PAGE, std::slice::from_mut(page))?;
         }
         let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
         let is_damaged = |page: &&PoolPage| !is_blank(page) && !has_seal(&page.0, pair::MAGIC);

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use forebay_core::flash_pool::SUPERBLOCKS;
 use forebay_core::flash_pool::superblock::{MAGIC, Superblock, SuperblockInvalid};
 use forebay_core::geometry::PAGE;
@@ -78,7 +78,11 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
     }
     let pages = size.min(START).div_ceil(PAGE) as usize;
     let mut start = PoolPage::zeroes(pages.max(1));
-    file.read_what_is_there(0, &mut start)?;
+    let whole = (size / PAGE).min(start.len() as u64) as usize;
+    let unread = match file.read_what_is_there(0, &mut start) {
+        Ok(()) => None,
+        Err(_) => file.read_what_can_be_read(0, &mut start[..whole])?,
+    };
     let mut copies = [&PoolPage::ZERO; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
         if let Some(page) = start.get((offset / PAGE) as usize) {
@@ -87,6 +91,9 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
     }
     match Superblock::choose([&copies[0].0, &copies[1].0]) {
         Ok(superblock) => return Ok(Contents::Pool(superblock)),
+        Err(_) if let Some(error) = unread => {
+            return Err(error).with_context(|| format!("cannot read the flash {shown}"));
+        }
         Err(SuperblockInvalid::Foreign) => {}
         Err(SuperblockInvalid::Damaged) if is_old_header(&copies[0].0) => {
             return Ok(Contents::Blank);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
+use forebay_core::flash_pool::superblock::MAGIC;
 use forebay_core::geometry::PAGE;
 use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_io::file::{FileErrorKind, OpenFile, Options};
@@ -31,6 +32,22 @@ pub struct PoolPage(pub Page);
 impl PoolPage {
     /// A page of zeroes.
     pub const ZERO: PoolPage = PoolPage([0; PAGE_LEN]);
+
+    /// What stands for a page that cannot be read: a damaged superblock, and a damaged page of any table.
+    const UNREADABLE: PoolPage = {
+        let mut page = [0xee; PAGE_LEN];
+        let mut at = 0;
+        while at < MAGIC.len() {
+            page[at] = MAGIC[at];
+            at += 1;
+        }
+        PoolPage(page)
+    };
+
+    /// Whether it could not be read.
+    pub fn is_unreadable(&self) -> bool {
+        self.0 == PoolPage::UNREADABLE.0
+    }
 
     /// `count` pages of zeroes.
     pub fn zeroes(count: usize) -> Vec<PoolPage> {
@@ -207,8 +224,35 @@ impl PoolFile {
     /// The kernel's; `UnexpectedEof` when it is too short.
     pub fn read(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
         #[cfg(test)]
-        medium::on_read()?;
+        medium::on_read(offset, pages.len())?;
         self.read_pages(offset, pages)
+    }
+
+    /// The same page by page where that fails: a few bad sectors are not to take the rest with them. Pages that cannot be read
+    /// count as damaged; the error of the last one.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when it is too short.
+    pub fn read_what_can_be_read(
+        &self,
+        offset: u64,
+        pages: &mut [PoolPage],
+    ) -> io::Result<Option<io::Error>> {
+        if self.read(offset, pages).is_ok() {
+            return Ok(None);
+        }
+        let mut last = None;
+        for (page, at) in pages.iter_mut().zip((offset..).step_by(PAGE_LEN)) {
+            match self.read(at, std::slice::from_mut(page)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
+                Err(error) => {
+                    *page = PoolPage::UNREADABLE;
+                    last = Some(error);
+                }
+            }
+        }
+        Ok(last)
     }
 
     /// Fills `pages` from byte `offset` on with what is there: the rest stays as it is.
@@ -217,7 +261,7 @@ impl PoolFile {
     /// The kernel's.
     pub fn read_what_is_there(&self, offset: u64, pages: &mut [PoolPage]) -> io::Result<()> {
         #[cfg(test)]
-        medium::on_read()?;
+        medium::on_read(offset, pages.len())?;
         let mut slices: Vec<_> =
             pages.iter_mut().map(|page| IoSliceMut::new(&mut page.0)).collect();
         let (mut at, mut rest) = (offset, &mut slices[..]);

@@ -318,7 +318,8 @@ impl Tables {
         let pair = PairId::Progress(number);
         let mut copies = [PoolPage::ZERO, PoolPage::ZERO];
         for (copy, page) in (0..).zip(&mut copies) {
-            file.read(self.geometry().pair_offset(pair, copy), std::slice::from_mut(page))?;
+            let offset = self.geometry().pair_offset(pair, copy);
+            file.read_what_can_be_read(offset, std::slice::from_mut(page))?;
         }
         let copies = [&copies[0].0, &copies[1].0];
         let (version, progress) = Progress::decode(&self.superblock, number, copies)?;
@@ -501,9 +502,17 @@ fn nothing_of(disk: Uuid) -> Progress {
 /// The pages of all tables, by their index, in both copies.
 fn pairs(file: &PoolFile, geometry: PoolGeometry) -> Result<[Vec<PoolPage>; 2]> {
     let mut pages = [(); 2].map(|()| PoolPage::zeroes(geometry.pairs() as usize));
+    let cannot = || "cannot read the tables of the pool";
+    let mut error = None;
     for (copy, pages) in (0..).zip(&mut pages) {
         let offset = geometry.pair_offset(PairId::Disk(DiskNumber(0)), copy);
-        file.read(offset, pages).context("cannot read the tables of the pool")?;
+        let unread = file.read_what_can_be_read(offset, pages).with_context(cannot)?;
+        error = unread.or(error);
     }
-    Ok(pages)
+    match error {
+        Some(error) if pages.iter().flatten().all(PoolPage::is_unreadable) => {
+            Err(error).with_context(cannot)
+        }
+        _ => Ok(pages),
+    }
 }

@@ -28,6 +28,10 @@ struct Medium {
     /// I/Os until the one with a fate, which is 1; then those from there to the next one.
     fates: VecDeque<(u64, Fate)>,
     is_dead: bool,
+    /// A fate was that of a read, which may be tried again.
+    has_struck_read: bool,
+    /// Where pages are that cannot be read.
+    bad: Vec<u64>,
     /// What is durable in sectors that were written and not flushed.
     durable: BTreeMap<u64, Vec<u8>>,
 }
@@ -40,6 +44,16 @@ thread_local! {
 pub(crate) fn arm(fates: &[(u64, Fate)]) {
     let medium = Medium { fates: fates.iter().copied().collect(), ..Medium::default() };
     MEDIUM.set(Some(medium));
+}
+
+/// The pages at these places cannot be read from now on; all else goes well.
+pub(crate) fn spoil(places: &[u64]) {
+    MEDIUM.set(Some(Medium { bad: places.to_vec(), ..Medium::default() }));
+}
+
+/// Whether a read met its fate: one that is tried again may leave no trace.
+pub(crate) fn has_struck_read() -> bool {
+    MEDIUM.with_borrow(|medium| medium.as_ref().is_some_and(|it| it.has_struck_read))
 }
 
 /// Nothing fails any more; whether every fate was met. What was not flushed is lost by chance when `power` says
@@ -81,9 +95,15 @@ fn error() -> io::Error {
 }
 
 /// Before pages are read.
-pub(super) fn on_read() -> io::Result<()> {
-    let fate = MEDIUM.with_borrow_mut(|medium| medium.as_mut().and_then(Medium::next));
-    if fate.is_some() { Err(error()) } else { Ok(()) }
+pub(super) fn on_read(offset: u64, pages: usize) -> io::Result<()> {
+    let range = offset..offset + pages as u64 * PAGE;
+    MEDIUM.with_borrow_mut(|medium| {
+        let Some(medium) = medium else { return Ok(()) };
+        let is_bad = medium.bad.iter().any(|place| range.contains(place));
+        let is_struck = medium.next().is_some();
+        medium.has_struck_read |= is_struck;
+        if is_bad || is_struck { Err(error()) } else { Ok(()) }
+    })
 }
 
 /// Before pages are written; after an error as much of them as the fate says.
