@@ -17,6 +17,7 @@
 //! | [`socket`] | listeners and connections, made with calls that block |
 //! | [`mailbox`] | commands for a shard, from any thread |
 //! | [`clock`] | the time of the shards |
+//! | [`thread`] | the CPUs of shards, and of the threads beside them |
 //!
 //! Everything that this crate exports is safe to use. It is one of the two homes of `unsafe`.
 //!
@@ -31,3 +32,4 @@ pub mod file;
 pub mod mailbox;
 pub mod reactor;
 pub mod socket;
+pub mod thread;

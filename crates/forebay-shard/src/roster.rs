@@ -81,7 +81,7 @@ impl Roster {
     fn remove(&mut self, id: DiskId) {
         let Some(number) = self.number_of(id) else { return };
         self.numbers[id.0 as usize] = NOWHERE;
-        self.disks[number] = None;
+        free(self.disks[number].take());
         self.is_awake[number] = false;
         self.deadlines[number] = Nanos::NEVER;
         self.awake.retain(|it| *it != number);
@@ -217,8 +217,8 @@ fn deadline_of(disk: &ShardDisk) -> Nanos {
     if disk.goes_on() { Nanos(0) } else { disk.next_deadline() }
 }
 
-/// Frees a disk where nobody waits for that: its tables may be hundreds of MiB.
-fn free(disk: Option<ShardDisk>) {
+/// Frees a disk, or its memory, where nobody waits for that: its tables may be hundreds of MiB, its RAM cache many GiB.
+pub(crate) fn free(what: impl Send + 'static) {
     // Without a thread it is freed at once.
-    let _ = std::thread::Builder::new().name("free".to_owned()).spawn(move || drop(disk));
+    let _ = forebay_io::thread::start("free", move || drop(what));
 }

@@ -335,9 +335,11 @@ impl Shard {
                 disk.welcome_clients(access);
             }
         }
-        // They know the disks that they share.
+        // They know the disks that they share. A shard may have been told to end meanwhile, and its disks have.
         for (client, guard) in clients {
-            self.let_in(now, Box::new(client), guard);
+            if client.disks().iter().all(|disk| self.takes_clients(*disk)) {
+                self.let_in(now, Box::new(client), guard);
+            }
         }
     }
 

@@ -3,7 +3,6 @@
 use forebay_host::events::EventSender;
 use forebay_io::mailbox;
 use forebay_io::reactor::{Reactor, ReactorKind, Waker};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::sync::oneshot;
 
 use super::run::Shard;
@@ -29,7 +28,7 @@ pub(super) fn start(
     let (receiver_in, receiver_out) = std::sync::mpsc::channel();
     let (end, ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
-        pin(index, count);
+        forebay_io::thread::bind_shard(index, count);
         // The reactor is made on the thread that uses it: io_uring is told that there is one only.
         let reactor = match Reactor::new(REACTOR_ENTRIES, kind) {
             Ok(reactor) => reactor,
@@ -64,17 +63,4 @@ pub(super) fn start(
         kind: standing.kind,
         fallback_reason: standing.fallback_reason,
     })
-}
-
-/// Binds this thread to a CPU of its own, where there are several shards and a CPU for each. A
-/// refusal costs speed, not correctness.
-fn pin(index: usize, count: usize) {
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-    if count < 2 || cpus.len() < count {
-        return;
-    }
-    let mut own = CpuSet::new();
-    own.set(cpus[index % cpus.len()]);
-    let _ = sched_setaffinity(None, &own);
 }

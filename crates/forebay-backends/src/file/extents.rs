@@ -34,7 +34,7 @@ impl ExtentsThread {
     pub(super) fn start(file: Arc<File>, waker: Waker) -> io::Result<ExtentsThread> {
         let (questions, asked) = channel::<(IoId, ByteRange)>();
         let (answer, answers) = channel();
-        std::thread::Builder::new().name("extents".to_owned()).spawn(move || {
+        forebay_io::thread::start("extents", move || {
             for (id, range) in asked {
                 if answer.send((id, find(&file, range))).is_err() {
                     return;

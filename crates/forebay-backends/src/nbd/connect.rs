@@ -95,7 +95,7 @@ impl Connector {
     pub(super) fn start(uri: &NbdUri, waker: Waker) -> io::Result<Connector> {
         let (answer, result) = channel();
         let uri = uri.clone();
-        std::thread::Builder::new().name("nbd connect".to_owned()).spawn(move || {
+        forebay_io::thread::start("nbd connect", move || {
             // Nobody waits any more: the sockets close again.
             let _ = answer.send(open_session(&uri));
             waker.wake();

@@ -109,24 +109,26 @@ impl Arena {
         Ok(())
     }
 
-    /// Gives the memory from `start` up to the end of the room back to the kernel. Nobody uses it any more: no copy, and no
-    /// I/O that is in flight.
+    /// Gives the memory from `start` up to the end of the room back to the kernel, at most so many bytes of it; whether
+    /// there is more. Nobody uses it any more: no copy, and no I/O that is in flight.
     ///
     /// # Errors
     /// The kernel's; the memory stays where it is then.
-    pub fn give_back(&self, start: u64) -> io::Result<()> {
+    pub fn give_back(&self, start: u64, at_most: u64) -> io::Result<bool> {
         let _held = self.room.hold();
         let spare = self.spare();
-        let start = start.next_multiple_of(memory::page_size() as u64);
-        if start >= spare.start {
-            return Ok(());
+        let first = start.next_multiple_of(memory::page_size() as u64);
+        if first >= spare.start {
+            return Ok(false);
         }
+        let start = first.max(spare.start.saturating_sub(at_most));
+        let start = start / memory::page_size() as u64 * memory::page_size() as u64;
         self.room.start.store(start, Ordering::Relaxed);
-        let given = self.empty(start..spare.start);
-        if given.is_err() {
+        if let Err(error) = self.empty(start..spare.start) {
             self.room.start.store(spare.start, Ordering::Relaxed);
+            return Err(error);
         }
-        given
+        Ok(start > first)
     }
 
     /// A part can be read and written from now on.

@@ -233,8 +233,8 @@ fn room_has_no_memory_until_it_is_made_usable_and_gives_it_back() {
     assert!(is_spare(&arena, 2048));
     assert!(arena.make_usable(3073 * 4096).is_err(), "beyond the room");
 
-    arena.give_back(1024 * 4096).unwrap();
-    arena.give_back(3000 * 4096).unwrap();
+    assert!(!arena.give_back(1024 * 4096, u64::MAX).unwrap());
+    assert!(!arena.give_back(3000 * 4096, u64::MAX).unwrap());
     assert!(is_spare(&arena, 2047) && is_spare(&arena, 1024));
     assert_eq!(arena.anonymous_bytes(), at_first, "the kernel has it again");
     let at = |page: u64| {
@@ -245,6 +245,17 @@ fn room_has_no_memory_until_it_is_made_usable_and_gives_it_back() {
     assert_eq!([at(1023), at(3072)], [7, 8], "what is beside it stays");
     arena.make_usable(3072 * 4096).unwrap();
     assert_eq!([at(1024), at(2047), at(3071)], [0; 3], "it is there again, empty");
+
+    // In steps, from the end; in between there may be other room.
+    assert!(arena.give_back(1024 * 4096, 1000 * 4096).unwrap());
+    assert_eq!(arena.spare(), 2072 * 4096..3072 * 4096);
+    arena.make_usable(2080 * 4096).unwrap();
+    let mut steps = 1;
+    while arena.give_back(1024 * 4096, 1000 * 4096 + 1).unwrap() {
+        steps += 1;
+    }
+    assert_eq!((steps, arena.spare()), (2, 1024 * 4096..3072 * 4096));
+    assert_eq!(arena.anonymous_bytes(), at_first);
 }
 
 #[test]
@@ -264,11 +275,11 @@ fn room_that_is_given_back_while_somebody_populates_it_is_not_touched_after() {
             while populated.load(Ordering::Relaxed) < round {
                 std::hint::spin_loop();
             }
-            arena.give_back(4096 * round).unwrap();
+            arena.give_back(4096 * round, u64::MAX).unwrap();
             populating.join().unwrap();
         });
         assert_eq!(arena.spare().start, 4096 * round);
-        arena.give_back(0).unwrap();
+        arena.give_back(0, u64::MAX).unwrap();
     }
 }
 

@@ -128,6 +128,7 @@ impl ShardDisk {
                 has_replied: false,
                 wrote_log: false,
                 buffers_due: Nanos::NEVER,
+                gives_ram_back: false,
             },
             ending: Ending::NONE,
             detaching: Detaching::No("nobody asked for it"),

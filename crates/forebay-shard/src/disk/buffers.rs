@@ -14,7 +14,7 @@ use super::ShardDisk;
 /// Memory goes back that was not in use for so long.
 pub(crate) const LOOK_EVERY: Nanos = Nanos::from_millis(2_000);
 /// So much of it at a time: other disks of the shard wait meanwhile.
-const AT_ONCE: u32 = 8 << 20;
+pub(super) const AT_ONCE: u32 = 8 << 20;
 
 impl ShardDisk {
     /// Gives memory back, if it is time to look.

@@ -147,7 +147,7 @@ impl Executor for Execution<'_> {
     fn event(&mut self, event: Event) {
         let disk = self.disk();
         if let Event::RamShrunk { .. } = event {
-            disk.give_memory_back();
+            disk.give_ram_back();
         }
         let (kind, text) = event::describe(event);
         disk.report(kind, text);

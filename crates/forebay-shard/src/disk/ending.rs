@@ -23,6 +23,7 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, Reactor};
 
 use super::ShardDisk;
+use crate::roster::free;
 use crate::{Drained, LogEnd};
 
 /// Time that clients have to take their last answers; less than all of draining may take.
@@ -219,7 +220,7 @@ impl ShardDisk {
     fn let_go(&mut self, reactor: &mut Reactor) {
         self.storage.let_go(reactor, self.port.engine.is_idle());
         if let Ok(nothing) = Arena::new(1) {
-            self.port.memory = Arc::new(nothing);
+            free(std::mem::replace(&mut self.port.memory, Arc::new(nothing)));
         }
     }
 

@@ -95,6 +95,6 @@ impl Journal {
         let Some(revoker) = self.revoker.clone() else { return false };
         let path = self.path.clone();
         let revoke = move || path.journal_revoked(revoker.revoke_journal());
-        std::thread::Builder::new().name("forebay-revoke".to_owned()).spawn(revoke).is_ok()
+        forebay_io::thread::start("forebay-revoke", revoke).is_ok()
     }
 }

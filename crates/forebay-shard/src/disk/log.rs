@@ -233,7 +233,7 @@ impl Log {
         let Some(revoker) = self.revoker.clone() else { return false };
         let path = self.path.clone();
         let revoke = move || path.revoked(revoker.revoke());
-        std::thread::Builder::new().name("forebay-revoke".to_owned()).spawn(revoke).is_ok()
+        forebay_io::thread::start("forebay-revoke", revoke).is_ok()
     }
 
     /// Builds a piece of the log in memory.

@@ -102,6 +102,8 @@ struct Turn {
     wrote_log: bool,
     /// When to look whether memory of its request buffers is idle.
     buffers_due: Nanos,
+    /// Memory of a RAM cache that has become smaller goes back to the kernel.
+    gives_ram_back: bool,
 }
 
 /// Who held destaging for a snapshot of primary storage.
@@ -269,6 +271,7 @@ impl ShardDisk {
         }
         self.turn.wrote_log = false;
         self.give_buffers_back(now, reactor);
+        self.give_some_ram_back();
     }
 
     /// True when there is something to carry out in this turn.
@@ -316,7 +319,7 @@ impl ShardDisk {
     /// A turn ends, with so many clients; true when the disk is to drain.
     pub(crate) fn end_turn(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) -> bool {
         self.limit_destaging(now);
-        self.turn.has_more = self.has_something_to_do();
+        self.turn.has_more = self.has_something_to_do() || self.turn.gives_ram_back;
         self.look_at_buffers_later(now);
         self.advance_ending(now, reactor, clients);
         self.advance_detach(now)

@@ -19,6 +19,7 @@ use forebay_host::events::Severity;
 use forebay_io::arena::Arena;
 
 use super::ShardDisk;
+use super::buffers::AT_ONCE;
 use super::detach::ENDING;
 
 /// A RAM cache has another size.
@@ -68,11 +69,23 @@ impl ShardDisk {
         }
     }
 
-    /// Gives back the memory that no slot of the RAM cache takes.
-    pub(crate) fn give_memory_back(&mut self) {
-        let Some(spare) = self.port.engine.ram_spare() else { return };
-        if let Err(error) = self.port.memory.give_back(spare.start) {
-            self.report(Severity::Warning, format!("the kernel took no memory back: {error}"));
+    /// Gives back, from the next turn on, the memory that no slot of the RAM cache takes.
+    pub(crate) fn give_ram_back(&mut self) {
+        self.turn.gives_ram_back = true;
+    }
+
+    /// Gives back some of it, if there is any: a cache of many GiB takes the kernel longer than other disks of the shard are to
+    /// wait.
+    pub(super) fn give_some_ram_back(&mut self) {
+        if !self.turn.gives_ram_back {
+            return;
         }
+        let spare = self.port.engine.ram_spare();
+        let given =
+            spare.map_or(Ok(false), |it| self.port.memory.give_back(it.start, AT_ONCE.into()));
+        self.turn.gives_ram_back = given.unwrap_or_else(|error| {
+            self.report(Severity::Warning, format!("the kernel took no memory back: {error}"));
+            false
+        });
     }
 }

@@ -72,9 +72,8 @@ impl Ring {
                 Some(_) | None => Voided::Nowhere,
             });
         };
-        let thread = std::thread::Builder::new().name("forebay-void".to_owned());
         let path = self.path.clone();
-        let answer: VoidAnswer = match thread.spawn(wait) {
+        let answer: VoidAnswer = match forebay_io::thread::start("forebay-void", wait) {
             // Nobody hears it who has given up waiting.
             Ok(_) => Box::new(move |is_noted| answer.send(is_noted).unwrap_or_default()),
             Err(_) => Box::new(move |is_noted| {

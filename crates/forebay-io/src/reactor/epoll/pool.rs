@@ -75,9 +75,7 @@ impl Pool {
         for number in 0..THREADS {
             let common = Arc::clone(&pool.common);
             // Dropping the pool, also here on an error, ends the threads.
-            std::thread::Builder::new()
-                .name(format!("forebay-io-{number}"))
-                .spawn(move || common.work())?;
+            crate::thread::start(&format!("forebay-io-{number}"), move || common.work())?;
         }
         Ok(pool)
     }

@@ -158,7 +158,10 @@ impl Registered {
         let len = (end - start) as usize;
         let has_memory = arena.has_memory(start, len);
         let slot = self.free_buffers.pop_if(|_| has_memory).filter(|&slot| {
-            set_buffer(ring, slot.into(), Piece { base: arena.piece(start, len), len }).is_ok()
+            let piece = Piece { base: arena.piece(start, len), len };
+            let is_set = set_buffer(ring, slot.into(), piece).is_ok();
+            self.free_buffers.extend((!is_set).then_some(slot));
+            is_set
         });
         windows.windows[number] = slot.map_or(Window::Refused, Window::Registered);
         slot
