@@ -217,8 +217,8 @@ def tasks_are_aborted_and_others_are_not(bed):
     assert manage(3) == 5 and manage(8) == 4, "functions that there are not"
 
 
-def turn_write_cache_off(initiator):
-    caching = bytes(4) + bytes([8, 18]) + bytes(18)
+def set_write_cache(initiator, on):
+    caching = bytes(4) + bytes([8, 18, 4 if on else 0]) + bytes(17)
     assert initiator.status([0x15, 0x10, 0, 0, len(caching), 0], write=len(caching), data=caching) == 0
 
 
@@ -245,27 +245,40 @@ def a_write_that_came_before_the_write_cache_was_turned_off_is_durable_as_well(b
         return flushes() - before
 
     assert written_around(lambda: None) == 0
-    assert written_around(lambda: turn_write_cache_off(one)) == 1
+    assert written_around(lambda: set_write_cache(one, False)) == 1
 
 
 @test(forebay_only=True)
 def turning_the_write_cache_off_waits_for_a_write_that_is_under_way(bed):
-    slow = "fault:rule=delay,time=2s,op=write,times=1&inner=file:" + bed.image("disk.raw", 16 * MIB)
+    slow = "fault:rule=delay,time=2s,op=write,times=3&inner=file:" + bed.image("disk.raw", 16 * MIB)
     disk = iscsi.start(bed, slow, extra=["--write-cache", "on"])
-    one, other = Initiator(disk), Initiator(disk, isid=2)
-    for initiator in one, other:
-        assert initiator.login(ImmediateData="Yes") == 0
-        initiator.ready()
-    begun = time.monotonic()
-    tag = one.command(struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 8, 0), write=4096, data=b"A" * 4096)
-    eventually(lambda: disk.stats()["counters"]["backend_writes"] == 1, "primary storage has it")
-    flushes = disk.stats()["counters"]["backend_flushes"]
-    assert time.monotonic() - begun < 2, "too slow a machine: the write has ended"
-    turn_write_cache_off(other)
-    assert time.monotonic() - begun > 2, "the flush overtook the write"
-    assert disk.stats()["counters"]["backend_flushes"] == flushes + 1
-    header, _ = one.receive()
-    assert (header[0], header[3], struct.unpack_from(">I", header, 16)[0]) == (0x21, 0, tag), header.hex()
+    other = Initiator(disk)
+    assert other.login() == 0
+    # The write is answered, aborted, or its initiator is gone.
+    for round, end in enumerate(("answered", "aborted", "gone")):
+        other.ready()
+        set_write_cache(other, True)
+        one = Initiator(disk, isid=2)
+        assert one.login(ImmediateData="Yes") == 0
+        one.ready()
+        before = disk.stats()["counters"]
+        begun = time.monotonic()
+        tag = one.command(struct.pack(">BBIBHB", 0x2a, 0, 0, 0, 8, 0), write=4096, data=b"A" * 4096)
+        eventually(lambda: disk.stats()["counters"]["backend_writes"] == round + 1, "primary storage has it")
+        assert time.monotonic() - begun < 2, "too slow a machine: the write has ended"
+        if end == "aborted":
+            one.send(iscsi.TASK, 0x81, fields={20: tag})
+            assert one.receive()[0][2] == 0
+        elif end == "gone":
+            one.close()
+        set_write_cache(other, False)
+        assert time.monotonic() - begun > 2, "the flush overtook the write"
+        assert disk.stats()["counters"]["backend_flushes"] == before["backend_flushes"] + 1
+        if end == "answered":
+            header, _ = one.receive()
+            told = header[0], header[3], struct.unpack_from(">I", header, 16)[0]
+            assert told == (0x21, 0, tag), header.hex()
+        one.close()
 
 
 @test(forebay_only=True)

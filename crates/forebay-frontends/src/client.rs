@@ -172,7 +172,8 @@ impl Newcomer for Moved {
 /// The shard's loop, for each client that something happened to:
 /// 1. [`on_completion`](Client::on_completion) for completions with one of its tokens, and
 ///    [`resume`](Client::resume) when [`wants_resume`](Client::wants_resume) says so;
-/// 2. carry out the actions, [`on_reply`](Client::on_reply) for replies with its id;
+/// 2. carry out the actions, [`on_reply`](Client::on_reply) for replies with its id; [`wake`](Client::wake) those of a disk
+///    of which a client [has news](Port::has_news);
 /// 3. [`flush`](Client::flush);
 /// 4. after all clients: `Engine::sent`. From 1 again without waiting while any
 ///    [`wants_resume`](Client::wants_resume) because of room that the flush made.

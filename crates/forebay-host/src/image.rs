@@ -167,7 +167,7 @@ impl Image {
     ) -> Result<Image> {
         let uri: Uri = match name.parse() {
             // A path is taken as it is: '%' and '?' are part of it.
-            Err(_) if !name.contains(':') => {
+            Err(_) if name.starts_with('/') || !name.contains(':') => {
                 Uri::File(FileUri { path: name.into(), direct: true, read_only: false })
             }
             uri => uri?,

@@ -38,6 +38,8 @@ use crate::scsi::{
 
 /// Bytes of data that the heap takes, over all sessions of a target: those that wait for memory, or are compared with.
 const HELD_MAX: usize = 32 << 20;
+/// So many more are for lists of parameters alone: a reservation is to be taken from who fills all that there is.
+const LISTS_MAX: usize = 2 << 20;
 
 /// See the module.
 #[derive(Debug)]
@@ -78,6 +80,8 @@ struct Beside {
     order: Order,
     /// Writes that the engine has, and that were begun with the write cache on.
     cached: u32,
+    /// Tasks that turn the write cache off.
+    turns_off: u32,
 }
 
 /// A unit, and whether its reservations are stored.
@@ -172,6 +176,7 @@ impl Device {
             waits: None,
             order: Order::new(),
             cached: 0,
+            turns_off: 0,
         });
         self.units.push(unit);
         self.tell_changed(self.units.len() - 1);
@@ -344,9 +349,19 @@ impl Device {
         self.is_told_late = true;
     }
 
-    /// True when the write cache of a unit is off.
+    /// True when the write cache of a unit is off, or is being turned off: what is written is acknowledged when it is durable.
     pub fn is_write_through(&self, unit: usize) -> bool {
-        self.units[unit].logical.is_write_through()
+        self.beside[unit].turns_off > 0 || self.units[unit].logical.is_write_through()
+    }
+
+    /// A task comes that turns the write cache of a unit off.
+    pub fn begin_cache_off(&mut self, unit: usize) {
+        self.beside[unit].turns_off += 1;
+    }
+
+    /// It is gone.
+    pub fn end_cache_off(&mut self, unit: usize) {
+        self.beside[unit].turns_off -= 1;
     }
 
     /// The engine has a write that was begun with the write cache on.
@@ -359,10 +374,9 @@ impl Device {
         self.beside[unit].cached -= 1;
     }
 
-    /// True when the write cache of a unit was turned off, and a flush that begins now may miss a write that was begun
-    /// before.
-    pub fn awaits_cached(&self, unit: usize) -> bool {
-        self.beside[unit].cached > 0 && self.is_write_through(unit)
+    /// True while the engine has such a write: a flush that begins now may miss it.
+    pub fn has_cached(&self, unit: usize) -> bool {
+        self.beside[unit].cached > 0
     }
 
     /// True when a reservation came meanwhile that forbids work on the medium, or its next piece.
@@ -400,16 +414,16 @@ impl Device {
 
     /// The tasks on a unit of each session that `is_hit` names are aborted.
     fn note_aborted(&mut self, unit: usize, cause: Cause, is_hit: impl Fn(usize, &Member) -> bool) {
-        for (key, member) in &mut self.members {
-            if is_hit(key, member) {
-                member.note(Note::Aborted(unit, cause));
-            }
+        let mut is_any = false;
+        for (_, member) in self.members.iter_mut().filter(|(key, member)| is_hit(*key, member)) {
+            member.note(Note::Aborted(unit, cause));
+            is_any = true;
         }
-        self.noted.push(self.units[unit].disk);
+        self.noted.extend(is_any.then_some(self.units[unit].disk));
     }
 
-    /// A disk of whose unit sessions were noted to have tasks aborted: they are to look, be there no word of their
-    /// initiators either. What these tasks have, or are in the way of, others may wait for.
+    /// A disk of whose unit sessions have tasks that another one aborted. These sessions must look now, even if their initiators
+    /// send nothing: others may wait for what the tasks hold.
     pub fn take_noted(&mut self) -> Option<DiskId> {
         self.noted.pop()
     }
@@ -477,9 +491,9 @@ impl Device {
         self.detach(&nexuses);
     }
 
-    /// Room on the heap for `bytes` of data; false when there is none.
-    pub fn hold(&mut self, bytes: usize) -> bool {
-        let fits = self.held + bytes <= HELD_MAX;
+    /// Room on the heap for `bytes` of data, or of a list of parameters; false when there is none.
+    pub fn hold(&mut self, bytes: usize, is_list: bool) -> bool {
+        let fits = self.held + bytes <= HELD_MAX + if is_list { LISTS_MAX } else { 0 };
         self.held += if fits { bytes } else { 0 };
         fits
     }

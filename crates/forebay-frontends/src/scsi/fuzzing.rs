@@ -148,9 +148,9 @@ fn check_medium(unit: &LogicalUnit, medium: &Medium, data_out: u32) {
             on_disk(range);
             assert!(!range.is_empty() && (1..=256).contains(extents_max));
         }
-        Medium::Flush => {}
+        Medium::Flush | Medium::CacheOff => {}
     }
-    if medium.writes() && *medium != Medium::Flush {
+    if medium.writes() && !matches!(medium, Medium::Flush | Medium::CacheOff) {
         assert!(!unit.export().read_only, "a read-only disk is not written");
     }
 }

@@ -16,7 +16,7 @@ use super::unit::{Answer, BLOCK, Call, LogicalUnit};
 
 mod select;
 
-pub(super) use select::{select, take};
+pub(super) use select::{cache_is_off, select, take};
 
 /// What is changeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,6 +151,9 @@ pub enum Medium {
     },
     /// Make everything acknowledged before durable.
     Flush,
+    /// The same, and then the write cache is off: from its arrival on no write is to be begun that is acknowledged before it is
+    /// durable, and none may be under way when the flush begins.
+    CacheOff,
     /// Fetch the range into the cache.
     Prefetch {
         /// What.
@@ -174,7 +177,7 @@ impl Medium {
     /// held up any more.
     pub(super) fn class(&self) -> Class {
         match self {
-            Medium::Flush => Class::Inform,
+            Medium::Flush | Medium::CacheOff => Class::Inform,
             _ if self.writes() => Class::Write,
             _ => Class::Read,
         }
@@ -189,7 +192,8 @@ impl Medium {
             | Medium::WriteSame { .. }
             | Medium::Zero { .. }
             | Medium::Unmap { .. }
-            | Medium::Flush => true,
+            | Medium::Flush
+            | Medium::CacheOff => true,
             Medium::Read { .. }
             | Medium::Verify { .. }
             | Medium::Compare { .. }
@@ -212,6 +216,7 @@ impl Medium {
             | Medium::Zero { .. }
             | Medium::Unmap { .. }
             | Medium::Flush
+            | Medium::CacheOff
             | Medium::Prefetch { .. }
             | Medium::Allocation { .. } => 0,
         }

@@ -226,6 +226,7 @@ fn medium_words(medium: &Medium) -> String {
             format!("unmap {}{anchor}", ranges.join(" "))
         }
         Medium::Flush => "flush".to_owned(),
+        Medium::CacheOff => "cache off".to_owned(),
         Medium::Prefetch { range, immediate } => {
             format!("fetch {}{}", at(range), flag(*immediate, " immed"))
         }

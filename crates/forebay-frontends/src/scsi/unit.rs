@@ -8,13 +8,14 @@
 //! what is wrong with the command itself.
 
 use forebay_core::geometry::SECTOR;
+use forebay_core::status::IoStatus;
 
 use crate::client::Permission;
 
 use super::export::Export;
 use super::identity::Identity;
 use super::lun::Lun;
-use super::mode::Settings;
+use super::mode::{self, Settings};
 use super::nexus::{Nexus, NexusId, Nexuses};
 use super::opcodes::{self, Class};
 use super::persistent::{InvalidState, Pending, Persistent};
@@ -145,6 +146,9 @@ impl LogicalUnit {
     /// The answer to a command, after its work on the medium.
     pub fn medium_done(&mut self, nexus: NexusId, medium: &Medium, done: Done) -> Response {
         self.nexuses.assert_attached(nexus);
+        if (medium, done) == (&Medium::CacheOff, Done::Status(IoStatus::Ok)) {
+            mode::cache_is_off(self, nexus);
+        }
         let sense = match (medium, done) {
             (&Medium::Allocation { range, allocation, .. }, Done::Extents(extents)) => {
                 return report::data(capacity::lba_status(range, extents), allocation);

@@ -91,7 +91,7 @@ pub struct Queue {
     coming: Coming,
     waiting: Option<Waiting>,
     /// Transfers whose next part is to be submitted.
-    in_parts: VecDeque<u16>,
+    next_parts: VecDeque<u16>,
     /// The request that was taken last was in flight at a kill.
     is_replay: bool,
     /// The guest kicks when it makes a request available; else it is looked whether it has.
@@ -154,7 +154,7 @@ impl Queue {
             tells: Tells { counters, report },
             coming: Coming::new(),
             waiting: None,
-            in_parts: VecDeque::new(),
+            next_parts: VecDeque::new(),
             is_replay: false,
             is_armed: false,
             broken: None,
@@ -214,7 +214,7 @@ impl Queue {
             }
         };
         if self.requests.done(head) > 0 {
-            self.in_parts.push_front(head);
+            self.next_parts.push_front(head);
             return false;
         }
         self.coming.forget();
@@ -335,12 +335,14 @@ impl Queue {
                 self.submit_request(cx, Request { op, ..request });
             }
         }
-        while self.waiting.is_none()
-            && let Some(head) = self.in_parts.pop_front()
-        {
-            let part = self.requests.part(head, None);
-            self.submit(cx, head, part);
-        }
+        self.waiting.is_none()
+    }
+
+    /// Submits the next part of a transfer; false when there is none to submit.
+    fn submit_part(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(head) = self.next_parts.pop_front() else { return false };
+        let part = self.requests.part(head, None);
+        self.submit(cx, head, part);
         self.waiting.is_none()
     }
 

@@ -239,7 +239,7 @@ fn a_journal_that_is_asked_for_in_vain_is_an_error() {
 #[test]
 fn a_path_is_taken_as_it_is() {
     let bed = Bed::new(None);
-    for name in ["db%2eraw", "db.raw?direct=off"] {
+    for name in ["db%2eraw", "db.raw?direct=off", "a:db.raw"] {
         let path = bed.path(name).display().to_string();
         assert!(check(&path, None, None).is_err(), "{name} is not db.raw");
         fs::write(&path, vec![0; SIZE as usize]).unwrap();

@@ -294,6 +294,8 @@ impl Pool {
             self.settle(number)?;
             self.free_log(number, |_| true)?;
             record.log_end = Sequence(0);
+            // Nothing in it counts any more.
+            staging::remove_of(record.uuid);
         }
         let disk = record.uuid;
         record.session = SessionEnd::Clean;

@@ -148,7 +148,7 @@ impl Connection {
                 let range = left.copied().find(|range| !range.is_empty());
                 (range.unwrap_or(ByteRange::at(0, 0)), op)
             }
-            Medium::Flush => match progress {
+            Medium::Flush | Medium::CacheOff => match progress {
                 0 => (ByteRange::at(0, 0), Op::Flush),
                 _ => return Asked::Nothing,
             },
@@ -377,6 +377,7 @@ impl Connection {
             | Medium::Write { .. }
             | Medium::CompareAndWrite { .. }
             | Medium::Flush
+            | Medium::CacheOff
             | Medium::Allocation { .. } => 1,
         };
         task.work.progress += step;

@@ -3,6 +3,8 @@
 use super::super::codec::{Answer, HEADER, NO_TAG, Numbers, Pdu, Residual, padding};
 use super::super::digest;
 use super::super::task::{Phase, Sink, Task};
+use crate::scsi::Medium;
+
 use super::{Broken, Buffer, Device, Response, Session, Status, WINDOW, text};
 
 /// Reasons of a reject (RFC 7143, 11.17.1).
@@ -169,6 +171,9 @@ impl Session {
     pub fn retire(&mut self, device: &mut Device, key: u32) -> Task {
         self.let_go(device, key);
         let task = self.tasks.remove(key);
+        if let (Some(unit), Some(Medium::CacheOff)) = (task.unit, &task.work.medium) {
+            device.end_cache_off(unit);
+        }
         device.leave_order(task.unit, task.stage);
         task
     }

@@ -106,7 +106,7 @@ impl Session {
                 task.work.needed = len.into();
                 let wanted = if task.wish.writes { len.min(task.wish.expected_len) } else { 0 };
                 task.data.wanted = wanted;
-                if !self.set_aside(device, key, wanted) {
+                if !self.set_aside(device, key, wanted, true) {
                     self.answer(device, key, Response::of(Status::Busy), out);
                     return Step::Done;
                 }
@@ -140,6 +140,9 @@ impl Session {
     ) -> Step {
         let taken = medium.data_out(super::super::BLOCK);
         let task = self.task_mut(key);
+        if medium == Medium::CacheOff {
+            device.begin_cache_off(task.unit.expect("a unit said so"));
+        }
         // The unit has cut a write to the blocks that the initiator has data for; the residual is of the command's.
         let is_cut = taken < task.wish.cdb.write_len()
             && u64::from(task.wish.expected_len) < task.wish.cdb.write_len()
@@ -168,7 +171,7 @@ impl Session {
         if wants_memory {
             return Step::Memory(key);
         }
-        if !self.set_aside(device, key, wanted) {
+        if !self.set_aside(device, key, wanted, false) {
             self.answer(device, key, Response::of(Status::Busy), out);
             return Step::Done;
         }
@@ -237,6 +240,7 @@ impl Session {
         let Sink::Bytes(list) = std::mem::replace(&mut task.sink, Sink::Nowhere) else {
             unreachable!("a task without work on the medium collects parameters");
         };
+        device.unhold(std::mem::take(&mut task.held));
         let outcome = self.ask_unit(device, key, Some(&list));
         let step = self.act(device, key, outcome, out);
         debug_assert_eq!(step, Step::Done, "what follows parameters takes no more data");

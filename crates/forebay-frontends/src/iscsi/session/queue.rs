@@ -91,7 +91,7 @@ impl Session {
     /// There is no memory now: what comes unasked waits, as far as there is room for it.
     pub fn hold(&mut self, device: &mut Device, key: u32, out: &mut Vec<u8>) {
         let unasked = self.task(key).data.wanted.min(self.terms.rules.first_burst);
-        if self.set_aside(device, key, unasked) {
+        if self.set_aside(device, key, unasked, false) {
             self.task_mut(key).deadline = Nanos::NEVER;
             self.waiting.wanting.push_back(key);
         } else {
@@ -99,9 +99,16 @@ impl Session {
         }
     }
 
-    /// So many bytes of a task's data may come, which the heap takes; false when all sessions together have too many there.
-    pub(super) fn set_aside(&mut self, device: &mut Device, key: u32, bytes: u32) -> bool {
-        let fits = device.hold(bytes as usize);
+    /// So many bytes of a task's data, or of its parameters, may come, which the heap takes; false when all sessions together
+    /// have too many there.
+    pub(super) fn set_aside(
+        &mut self,
+        device: &mut Device,
+        key: u32,
+        bytes: u32,
+        is_list: bool,
+    ) -> bool {
+        let fits = device.hold(bytes as usize, is_list);
         if fits {
             let task = self.task_mut(key);
             task.held += bytes as usize;
@@ -158,8 +165,8 @@ impl Session {
     /// Whether all tasks that are to be done before have ended.
     pub fn may_begin(&self, device: &Device, key: u32) -> bool {
         let task = self.task(key);
-        let is_early = matches!(task.work.medium, Some(Medium::Flush))
-            && task.unit.is_some_and(|unit| device.awaits_cached(unit));
+        let is_early = matches!(task.work.medium, Some(Medium::CacheOff))
+            && task.unit.is_some_and(|unit| device.has_cached(unit));
         !is_early && device.may_begin(task.unit, task.stage)
     }
 

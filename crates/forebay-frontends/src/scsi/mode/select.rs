@@ -1,6 +1,7 @@
 //! MODE SELECT: a list of pages is checked whole before any of it counts.
 
 use super::{CACHING, CONTROL, D_SENSE, SWP, Settings, TAS, WCE, changeable};
+use crate::scsi::nexus::NexusId;
 use crate::scsi::sense::{Code, Sense};
 use crate::scsi::task::{Medium, Outcome, Response};
 use crate::scsi::unit::{Answer, BLOCK, Call, LogicalUnit};
@@ -29,15 +30,27 @@ pub(in crate::scsi) fn take(unit: &mut LogicalUnit, call: &Call, list: &[u8]) ->
     if list.len() < list_len(call) as usize {
         return Err(TOO_SHORT.into());
     }
-    let (settings, has_caching) = parse(unit, call.cdb.opcode() == 0x55, list)?;
+    let (wanted, has_caching) = parse(unit, call.cdb.opcode() == 0x55, list)?;
+    if !has_caching || wanted.write_cache {
+        set(unit, call.nexus, wanted);
+        return Ok(Outcome::Done(Response::GOOD));
+    }
+    // It is off when what was written before is durable, and until then nobody sees that it is. One that is off already is
+    // flushed all the same.
+    set(unit, call.nexus, Settings { write_cache: unit.settings.write_cache, ..wanted });
+    Ok(Outcome::Medium(Medium::CacheOff))
+}
+
+/// What was written while the write cache was on is durable.
+pub(in crate::scsi) fn cache_is_off(unit: &mut LogicalUnit, by: NexusId) {
+    set(unit, by, Settings { write_cache: false, ..unit.settings });
+}
+
+fn set(unit: &mut LogicalUnit, by: NexusId, settings: Settings) {
     if settings != unit.settings {
         unit.settings = settings;
-        unit.nexuses.tell_others(Some(call.nexus), Code::MODE_PARAMETERS_CHANGED);
+        unit.nexuses.tell_others(Some(by), Code::MODE_PARAMETERS_CHANGED);
     }
-    // Also when it was off before: the flush of who turned it off may have failed.
-    let flushes = has_caching && !settings.write_cache;
-    let flush = Outcome::Medium(Medium::Flush);
-    Ok(if flushes { flush } else { Outcome::Done(Response::GOOD) })
 }
 
 /// The settings that the list asks for, and whether the caching page is among its pages.

@@ -52,12 +52,22 @@ fn pages_are_shown_as_they_are_as_they_could_be_and_as_they_were_at_first() {
 fn turning_the_write_cache_off_flushes_and_makes_writes_durable() {
     let mut world = World::new();
     for is_long in [false, true] {
-        assert!(!world.unit.is_write_through());
         let (cdb, list) = select(&CACHING, 2, 0, is_long);
-        world.check(&cdb, &list, "flush");
+        let ended = |world: &mut World, status| {
+            let response = world.unit.medium_done(world.a, &Medium::CacheOff, Done::Status(status));
+            assert_eq!(response.status == Status::Good, status.is_ok());
+        };
+        // It is on until the flush has succeeded.
+        world.check(&cdb, &list, "cache off");
+        ended(&mut world, IoStatus::IoError);
+        assert!(!world.unit.is_write_through());
+        assert_eq!(world.data(&sense_6(0x08))[6], 4);
+        world.check(&cdb, &list, "cache off");
+        ended(&mut world, IoStatus::Ok);
         assert!(world.unit.is_write_through());
-        // Who repeats it, because that flush failed, is promised the same.
-        world.check(&cdb, &list, "flush");
+        // Who turns it off again is promised the same.
+        world.check(&cdb, &list, "cache off");
+        ended(&mut world, IoStatus::Ok);
         assert_eq!(world.data(&sense_6(0x08))[6], 0);
         world.check_of(world.b, &[0; 6], &[], "6/2a/01");
         world.check_of(world.b, &[0; 6], &[], "good");

@@ -41,7 +41,7 @@ impl Client for Queue {
         let head = reply.tag.0 as u16;
         let port = cx.port(disk);
         let (map, pieces) = self.requests.data(head);
-        let mut written = self.requests.read(head);
+        let mut written = self.requests.bytes_read(head);
         let mut copy = |span: Span| {
             port.memory.look(span.offset, span.len, |bytes| {
                 chain::scatter(map, pieces, written, bytes);
@@ -61,7 +61,7 @@ impl Client for Queue {
         if reply.status == IoStatus::ShuttingDown && self.ring.survives() {
             self.forget(head);
         } else if reply.status.is_ok() && self.requests.part_ended(head) {
-            self.in_parts.push_back(head);
+            self.next_parts.push_back(head);
         } else {
             self.answer(head, reply.status.into(), written as u32);
         }
@@ -80,15 +80,19 @@ impl Client for Queue {
     }
 
     fn wants_resume(&self) -> bool {
-        (self.waiting.is_some() || !self.in_parts.is_empty()) && !self.bells.are_away()
+        (self.waiting.is_some() || !self.next_parts.is_empty()) && !self.bells.are_away()
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> bool {
-        let goes_on = self.wants_resume() && self.retry(cx);
-        if goes_on {
-            self.take_requests(cx);
+        if !self.wants_resume() || !self.retry(cx) {
+            return false;
         }
-        goes_on
+        // A part is as much as a ring may have in its turn.
+        if self.next_parts.is_empty() {
+            self.take_requests(cx);
+            return true;
+        }
+        self.submit_part(cx)
     }
 
     fn looks_out(&self) -> bool {
@@ -124,8 +128,12 @@ impl Client for Queue {
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
         if self.phase != Phase::Closed && !self.bells.are_away() {
             let waits = !matches!(self.waiting, None | Some(Waiting::Turn));
-            let unowed = usize::from(waits) + self.in_parts.len();
-            debug_assert_eq!(self.requests.in_flight() as usize, unowed, "it is owed something");
+            let waiting_here = usize::from(waits) + self.next_parts.len();
+            debug_assert_eq!(
+                self.requests.in_flight() as usize,
+                waiting_here,
+                "it is owed something"
+            );
             self.bells.leave(cx);
         }
         self.bells.are_away()

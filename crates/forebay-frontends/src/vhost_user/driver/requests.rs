@@ -97,7 +97,7 @@ impl Requests {
     }
 
     /// Bytes of a read that are in the guest's memory, of the parts that are done.
-    pub(super) fn read(&self, head: u16) -> u64 {
+    pub(super) fn bytes_read(&self, head: u16) -> u64 {
         match self.slots[usize::from(head)].parts {
             Some(Parts { asked: Asked::Read(_), done }) => done,
             Some(_) | None => 0,

@@ -156,9 +156,16 @@ fn blocks_to_compare_with_are_taken_as_far_as_the_heap_has_room_for_them() {
     let mut select = command(0x15, 35, 0, 24);
     let Request::Command(it) = &mut select.request else { unreachable!() };
     (it.cdb[1], it.cdb[4], it.writes) = (0x10, 24, true);
-    assert_eq!(world.send(0, select, &[])[0].end().0, 0x08, "parameters are data, too");
+    assert_eq!(world.send(0, select, &[])[0].opcode, 0x31, "there is room for parameters");
+    world.send(0, manage(1, 35), &[]);
     let session = &mut world.sessions[0];
     let first = session.tasks.find(1).unwrap();
     session.retire(&mut world.device, first);
     assert_eq!(world.send(0, Pdu { tag: 34, ..verify }, &[])[0].opcode, 0x31);
+    let mut long = command(0x55, 36, 0, 65535);
+    let Request::Command(it) = &mut long.request else { unreachable!() };
+    (it.cdb[1], it.cdb[7], it.cdb[8], it.writes) = (0x10, 0xff, 0xff, true);
+    let lists =
+        (36..72).take_while(|tag| world.send(0, Pdu { tag: *tag, ..long }, &[])[0].opcode == 0x31);
+    assert_eq!(lists.count(), 32, "2 MiB of it");
 }

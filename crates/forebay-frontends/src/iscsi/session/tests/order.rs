@@ -142,7 +142,7 @@ fn turn_cache_off(world: &mut World, session: usize, tag: u32) -> Vec<Answered> 
 }
 
 #[test]
-fn the_flush_of_a_write_cache_that_is_turned_off_comes_after_all_writes_that_the_engine_has() {
+fn the_write_cache_is_off_when_a_flush_after_all_cached_writes_has_succeeded() {
     let mut world = World::new(Rules::default(), 2);
     let tag = |world: &mut World, of: usize| {
         let World { sessions, device, .. } = world;
@@ -154,6 +154,16 @@ fn the_flush_of_a_write_cache_that_is_turned_off_comes_after_all_writes_that_the
     world.send(0, command(FLUSH, 1, 0, 0), &[]);
     assert_eq!(tag(&mut world, 0), Some(1), "with the cache on, only what has ended is flushed");
     world.work(0);
+    // Two that do not come to their end: aborted, and cut off.
+    for is_aborted in [true, false] {
+        assert!(turn_cache_off(&mut world, 0, 2).is_empty());
+        assert!(world.device.is_write_through(0), "writes that begin now are not flushed by it");
+        match is_aborted {
+            true => assert_eq!(world.send(0, manage(1, 2), &[])[0].header[2], 0),
+            false => world.sessions[0].abort_unstarted(&mut world.device),
+        }
+        assert!(!world.device.is_write_through(0), "nothing was flushed");
+    }
     assert!(turn_cache_off(&mut world, 0, 2).is_empty());
     assert_eq!(tag(&mut world, 0), None, "the write may end after a flush that begins now");
     world.send(0, command(READ, 3, 1, 512), &[]);
@@ -162,4 +172,5 @@ fn the_flush_of_a_write_cache_that_is_turned_off_comes_after_all_writes_that_the
     world.device.end_cached(0);
     assert_eq!(tag(&mut world, 0), Some(2));
     assert_eq!(world.work(0)[0].end().0, 0);
+    assert!(world.device.is_write_through(0));
 }
