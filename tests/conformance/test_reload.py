@@ -261,6 +261,39 @@ def logical_units_come_by_reload_to_a_target_in_use(bed):
 
 
 @test(forebay_only=True)
+def other_chap_secrets_count_from_the_next_login_on(bed):
+    images(bed, "a")
+    portal = "127.0.0.1:%d" % free_port()
+
+    def write_secrets(host, target):
+        for name, secret in (("host", host), ("target", target)):
+            with open(bed.path(name), "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as f:
+                f.write(secret)
+
+    def comes_in(secret):
+        inquiry = ["iscsi-inq", "iscsi://user%%%s@%s/iqn.2026-01.test:t/0" % (secret, portal)]
+        return bed.run(inquiry, code=None).returncode == 0
+
+    write_secrets("the first secret", "the target's own")
+    text = '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.test:t"\nchap-user = "user"\nchap-secret-file = "%s"\n' \
+        'mutual-chap-user = "us"\nmutual-chap-secret-file = "%s"\n' % (portal, bed.path("host"), bed.path("target"))
+    served = Served(bed, disk(bed, "a"), more=text)
+    assert comes_in("the first secret") and served.reload() == {}
+    write_secrets("the second secret", "the target's own")
+    assert served.reload("--dry-run") == {None: ("secrets", None)}
+    assert comes_in("the first secret"), "nothing was taken over"
+    assert served.reload() == {None: ("secrets", None)} and served.reload() == {}
+    assert comes_in("the second secret") and not comes_in("the first secret")
+    assert "has other CHAP secrets" in served.events()
+    # One that cannot be used changes nothing.
+    write_secrets("the second secret", "the second secret")
+    (kind, error), = served.reload(code=1).values()
+    assert kind == "secrets" and "they must differ" in error, error
+    assert comes_in("the second secret")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def an_address_never_leads_to_a_disk_that_is_elsewhere_by_now(bed):
     images(bed, "a", "b")
     served = Served(bed, disk(bed, "a"))

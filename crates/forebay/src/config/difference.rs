@@ -156,6 +156,11 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
         ("control", old.control != new.control),
         ("state-dir", old.state_dir != new.state_dir),
         ("iscsi", targets(old, new) != new.targets),
+        ("mode and group of sockets", differs_at_places(old, new, |a, b| a.address != b.address)),
+        (
+            "connections-max",
+            differs_at_places(old, new, |a, b| a.connections_max != b.connections_max),
+        ),
     ];
     let changed: Vec<_> =
         settings.iter().filter(|(_, is_other)| *is_other).map(|(key, _)| *key).collect();
@@ -179,6 +184,13 @@ pub fn in_force(old: &DaemonSpec, new: &DaemonSpec) -> DaemonSpec {
         sources: new.sources.clone(),
         ..old.clone()
     };
+    for listener in &mut spec.listeners {
+        // Whoever listens there goes on as it is.
+        if let Some(there) = old.listeners.iter().find(|it| it.place() == listener.place()) {
+            listener.address.clone_from(&there.address);
+            listener.connections_max = there.connections_max;
+        }
+    }
     for listener in &old.listeners {
         // Clients of a disk that stays find it where they did, and no other disk there that is elsewhere by now.
         let stays = |name: &&Name| staying.iter().any(|disk| disk.name == **name);
@@ -211,14 +223,23 @@ pub fn without(spec: &DaemonSpec, disk: &str) -> DaemonSpec {
 }
 
 /// The places of disks that both have, and these.
-fn places(of: &DaemonSpec, other: &DaemonSpec) -> BTreeMap<String, ListenerSpec> {
+fn places(of: &DaemonSpec, other: &DaemonSpec) -> BTreeMap<String, Vec<Name>> {
     let is_common = |name: &&Name| find(of, name).is_some() && find(other, name).is_some();
-    let common = |it: &ListenerSpec| ListenerSpec {
-        disks: it.disks.iter().filter(is_common).cloned().collect(),
-        ..it.clone()
-    };
+    let common = |it: &ListenerSpec| it.disks.iter().filter(is_common).cloned().collect();
     let listeners = of.listeners.iter().map(|it| (it.place(), common(it)));
-    listeners.filter(|(_, it)| !it.disks.is_empty()).collect()
+    listeners.filter(|(_, disks): &(_, Vec<Name>)| !disks.is_empty()).collect()
+}
+
+/// Whether a place where both listen has another limit, or lets others in: whoever listens there goes on as it is.
+fn differs_at_places(
+    old: &DaemonSpec,
+    new: &DaemonSpec,
+    is_other: impl Fn(&ListenerSpec, &ListenerSpec) -> bool,
+) -> bool {
+    new.listeners.iter().any(|it| {
+        let mut before = old.listeners.iter().filter(|before| before.place() == it.place());
+        before.any(|before| is_other(before, it))
+    })
 }
 
 /// The targets of `new`, as far as a daemon that runs with `old` has them: units come and go with their disks, anything else

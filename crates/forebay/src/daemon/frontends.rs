@@ -23,6 +23,7 @@ use super::listener::{Listener, ListenerState, Served};
 use super::opener::Ready;
 use super::unix::UnixSocket;
 use super::vhost_user::{VhostUser, VhostUserState};
+use crate::config::iscsi::IscsiSpec;
 use crate::config::{DaemonSpec, ListenerSpec};
 
 /// Where clients do not find a disk.
@@ -201,6 +202,18 @@ impl Frontends {
     pub(super) fn end_devices(&self) {
         let devices = std::mem::take(&mut self.bound().devices);
         drop(devices);
+    }
+
+    /// As [`Portals::read_secrets`].
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn read_secrets(
+        &self,
+        targets: &[IscsiSpec],
+        takes_over: bool,
+    ) -> Result<Vec<String>> {
+        self.portals.read_secrets(targets, takes_over)
     }
 
     /// What listeners and portals count.

@@ -97,7 +97,8 @@ type SharedServed = Arc<Mutex<Arc<Served>>>;
 /// A target on its shard.
 #[derive(Debug)]
 pub struct Behind {
-    target: Target,
+    /// As those see it who log in from now on.
+    target: Mutex<Target>,
     device: SharedDevice,
     /// Its disks; one at least.
     handles: Mutex<Vec<DiskHandle>>,
@@ -173,9 +174,38 @@ impl Portals {
         let log = spec.log.as_deref().map(PduFile::open).transpose()?;
         let handles = Mutex::new(vec![disk.handle.clone()]);
         let device = Arc::new(Mutex::new(Device::new(vec![unit(spec, number, disk)])));
-        let behind = Arc::new(Behind { target, device, handles, log });
+        let behind = Arc::new(Behind { target: Mutex::new(target), device, handles, log });
         self.bound().targets.insert(spec.target.0.clone(), behind.clone());
         Ok(behind)
+    }
+
+    /// Reads the secrets of targets that are served again; the names of those whose secrets are others now. With `takes_over`
+    /// these count from the next login on.
+    ///
+    /// # Errors
+    /// One cannot be read. Those before it were taken over.
+    pub fn read_secrets(&self, targets: &[IscsiSpec], takes_over: bool) -> Result<Vec<String>> {
+        let mut others = Vec::new();
+        for spec in targets {
+            let Some(behind) = self.bound().targets.get(&spec.target.0).cloned() else { continue };
+            let Target { chap, mutual_chap, .. } =
+                target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
+            let mut known = behind.target();
+            if (&known.chap, &known.mutual_chap) == (&chap, &mutual_chap) {
+                continue;
+            }
+            others.push(spec.target.0.clone());
+            if takes_over {
+                (known.chap, known.mutual_chap) = (chap, mutual_chap);
+                for BoundPortal { served, .. } in self.bound().portals.values() {
+                    change_target(served, &behind, |target| {
+                        (target.chap, target.mutual_chap) =
+                            (known.chap.clone(), known.mutual_chap.clone());
+                    });
+                }
+            }
+        }
+        Ok(others)
     }
 
     /// Shows a target at an address; the portal there, when it listens from now on.
@@ -202,7 +232,7 @@ impl Portals {
         };
         let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
         if !served.behind.iter().any(|known| Arc::ptr_eq(known, behind)) {
-            let targets = served.portal.targets.iter().cloned().chain([behind.target.clone()]);
+            let targets = served.portal.targets.iter().cloned().chain([behind.target().clone()]);
             let portal = Arc::new(Portal { targets: targets.collect() });
             let behind = served.behind.iter().cloned().chain([behind.clone()]).collect();
             *served = Arc::new(Served { portal, behind });
@@ -236,13 +266,16 @@ impl Portals {
 
 /// Tells a portal where else a target is: discovery at one address tells of all.
 fn tell_addresses(served: &SharedServed, behind: &Arc<Behind>, addresses: &[SocketAddr]) {
+    change_target(served, behind, |target| target.addresses = addresses.to_vec());
+}
+
+/// Those who log in from now on see a target otherwise.
+fn change_target(served: &SharedServed, behind: &Arc<Behind>, change: impl FnOnce(&mut Target)) {
     let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
     let place = served.behind.iter().position(|known| Arc::ptr_eq(known, behind));
-    if let Some(place) = place
-        && served.portal.targets[place].addresses != addresses
-    {
+    if let Some(place) = place {
         let mut targets = served.portal.targets.clone();
-        targets[place].addresses = addresses.to_vec();
+        change(&mut targets[place]);
         let portal = Arc::new(Portal { targets });
         *served = Arc::new(Served { portal, behind: served.behind.clone() });
     }
@@ -294,6 +327,10 @@ fn logical(export: scsi::Export, kept: Option<Kept>) -> LogicalUnit {
 }
 
 impl Behind {
+    fn target(&self) -> MutexGuard<'_, Target> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Another disk of the same shard, unless it is there.
     ///
     /// # Errors

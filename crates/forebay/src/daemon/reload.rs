@@ -96,6 +96,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         let missing = take_over(state, &new, None, &found, &mut changes).await;
         refused::tell_missing(state, missing);
     }
+    changes.extend(read_secrets(state, &new, !dry_run).await);
     Ok(Reloaded { file: Some(shown), dry_run, changes })
 }
 
@@ -159,6 +160,45 @@ async fn keep(state: &Arc<ControlState>, new: &DaemonSpec) {
     let kept = tokio::task::spawn_blocking(move || sources.keep()).await;
     if let Err(error) = kept.map_err(anyhow::Error::from).flatten() {
         state.report(None, Severity::Warning, &format!("reload: {error:#}"));
+    }
+}
+
+/// Reads the CHAP secrets again of targets that have them from the same files as before. What changes, or why it could not.
+async fn read_secrets(
+    state: &Arc<ControlState>,
+    new: &DaemonSpec,
+    takes_over: bool,
+) -> Vec<Change> {
+    let mut targets = state.opener.spec().targets.clone();
+    targets.retain(|known| {
+        let mut others = new.targets.iter().filter(|it| it.target == known.target);
+        others.any(|it| (&it.chap, &it.mutual_chap) == (&known.chap, &known.mutual_chap))
+    });
+    let of = state.clone();
+    let reading =
+        tokio::task::spawn_blocking(move || of.frontends.read_secrets(&targets, takes_over));
+    let tell = |text: &str, severity| {
+        if takes_over {
+            state.report(None, severity, &format!("reload: {text}"));
+        }
+    };
+    let change = |text, error| Change { disk: None, kind: "secrets".to_owned(), text, error };
+    match reading.await.map_err(anyhow::Error::from).flatten() {
+        Ok(names) => {
+            let others = names.into_iter().map(|name| {
+                let text = format!(
+                    "iSCSI target {name} has other CHAP secrets: they count from the next login on"
+                );
+                tell(&text, Severity::Info);
+                change(text, None)
+            });
+            others.collect()
+        }
+        Err(error) => {
+            let (text, why) = ("CHAP secrets are read again", format!("{error:#}"));
+            tell(&format!("{text}: {why}"), Severity::Error);
+            vec![change(text.to_owned(), Some(why))]
+        }
     }
 }
 

@@ -144,3 +144,27 @@ fn a_disk_that_moves_is_named_also_while_others_come_or_go() {
     assert_eq!(kinds(&[&a, &b], &[&a]), ["removed"]);
     assert_eq!(kinds(&[&a], &[&a, &b]), ["added"]);
 }
+
+#[test]
+fn who_listens_at_a_place_goes_on_as_it_is_and_a_restart_is_named() {
+    let at = |mode: &str, limit: u32| {
+        spec(&format!(
+            "[[disk]]\nname = \"a\"\nbackend = \"mem:1MiB\"\n\
+             [[nbd]]\nlisten = \"unix:/x{mode}\"\nconnections-max = {limit}\n"
+        ))
+    };
+    let old = at("?mode=0600", 8);
+    for (new, keys) in [
+        (at("?mode=0660", 8), "mode and group of sockets"),
+        (at("?mode=0600", 9), "connections-max"),
+        (at("?mode=0660", 9), "mode and group of sockets, connections-max"),
+    ] {
+        let expect = format!("what is said of {keys} is in force after a restart");
+        let told = |old: &DaemonSpec| {
+            differences(old, &new).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&old), [&*expect]);
+        // The file once more says the same.
+        assert_eq!(told(&in_force(&old, &new)), [&*expect]);
+    }
+}

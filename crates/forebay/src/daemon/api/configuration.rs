@@ -23,7 +23,7 @@ pub struct Reloaded {
 pub struct Change {
     /// The disk that it is about. Null: the daemon.
     pub disk: Option<String>,
-    /// `added`, `removed`, `changed`, `opened-again`, `listeners`, `devices` or `at-next-start`.
+    /// `added`, `removed`, `changed`, `opened-again`, `listeners`, `secrets`, `devices` or `at-next-start`.
     pub kind: String,
     /// The same in words.
     pub text: String,
