@@ -170,6 +170,27 @@ def a_file_that_cannot_be_served_changes_nothing_and_one_disk_that_cannot_keeps_
 
 
 @test(forebay_only=True)
+def a_new_disk_whose_storage_hangs_holds_up_no_other(bed):
+    images(bed, "a", "b", "c")
+    a, b, c = disk(bed, "a"), disk(bed, "b"), disk(bed, "c")
+    served = Served(bed, a)
+    load = Load(client(bed, "a"))
+    os.mkfifo(bed.path("b.raw.forebay"))  # nobody writes to it: whoever reads the sidecar waits
+    served.write(a, b)
+    (kind, error), = served.reload(code=1).values()
+    assert kind == "added" and "does not answer" in error, error
+    # Another one is opened meanwhile.
+    served.write(a, b, c)
+    assert served.reload()["c"] == ("added", None)
+    assert served.disks() == ["a", "b", "c"] and bytes(client(bed, "c").pread(4096, 0)) == pattern(0, 4096)
+    with open(bed.path("b.raw.forebay"), "w"):
+        os.unlink(bed.path("b.raw.forebay"))
+    eventually(lambda: served.stats("b")["name"] == "b", "it is tried again", seconds=30)
+    load.stop()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_daemon_whose_last_disk_goes_waits_for_others(bed):
     images(bed, "a", "b")
     served = Served(bed, disk(bed, "a"))

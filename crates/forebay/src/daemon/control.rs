@@ -23,6 +23,7 @@ use super::figures::{Figures, Known};
 use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
 use super::opener::{self, Opener, Ready};
+use super::refused::Looks;
 use super::served::ServedDisk;
 use super::watch::Watch;
 use super::{
@@ -46,6 +47,7 @@ pub struct ControlState {
     /// Looks at primary storage.
     watch: Watch,
     pub(super) turns: Turns,
+    pub(super) looks: Looks,
     pub(super) end: End,
     /// What happened.
     pub events: Arc<EventLog>,
@@ -251,6 +253,7 @@ impl ControlState {
             frontends,
             watch,
             turns: Turns::default(),
+            looks: Looks::default(),
             end: End::default(),
             events,
             sender,

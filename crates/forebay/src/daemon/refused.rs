@@ -9,10 +9,11 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -33,10 +34,57 @@ use crate::config::DiskSpec;
 const TRY_EVERY: Duration = Duration::from_secs(10);
 /// Time that the storage of a disk has to answer before others are tried again.
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// The same where somebody asks for this disk.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Disks whose storage is waited for at a time.
 const LOOKS_MAX: usize = 16;
 /// What is told when they do.
 pub(super) const EVERYWHERE: &str = "the disk is served everywhere now";
+
+/// Who waits for storage and flash to answer at all. What hangs is waited for in nobody's turn, by few, and once.
+#[derive(Debug, Default)]
+pub(super) struct Looks(Mutex<BTreeMap<Looked, JoinHandle<()>>>);
+
+/// Primary storage and flash of a disk.
+type Looked = (String, Option<PathBuf>);
+
+impl Looks {
+    fn of(spec: &DiskSpec) -> Looked {
+        (spec.backend.clone(), spec.flash.as_ref().map(|flash| flash.path.clone()))
+    }
+
+    fn looks(&self) -> MutexGuard<'_, BTreeMap<Looked, JoinHandle<()>>> {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was found before says nothing of now.
+        looks.retain(|_, look| !look.is_finished());
+        looks
+    }
+
+    /// Whether what a disk needs has been waited for, and has not answered yet.
+    fn are_under_way(&self, spec: &DiskSpec) -> bool {
+        self.looks().contains_key(&Looks::of(spec))
+    }
+
+    /// Whether what a disk needs answers in time.
+    async fn answers(&self, opener: &Arc<Opener>, spec: &DiskSpec, patience: Duration) -> bool {
+        let look = {
+            let mut looks = self.looks();
+            match looks.remove(&Looks::of(spec)) {
+                None if looks.len() >= LOOKS_MAX => return false,
+                under_way => under_way,
+            }
+        };
+        let mut look = look.unwrap_or_else(|| {
+            let (opener, spec) = (opener.clone(), spec.clone());
+            tokio::task::spawn_blocking(move || opener.wait_for_answers(&spec))
+        });
+        let has_answered = tokio::time::timeout(patience, &mut look).await.is_ok();
+        if !has_answered {
+            self.looks().insert(Looks::of(spec), look);
+        }
+        has_answered
+    }
+}
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,6 +182,18 @@ pub(super) async fn serve(
     name: &str,
     decision: Option<Decision>,
 ) -> Result<Resolved> {
+    if decision.is_none()
+        && let Ok(spec) = find(state, name)
+        && !state.looks.answers(&state.opener, &spec, ANSWER_MAX).await
+    {
+        // It is not opened in vain, with all others waiting for that. Somebody may have opened it meanwhile.
+        let spec = find(state, name)?;
+        let error = anyhow!(
+            "its primary storage or its flash does not answer; that is tried again every {} s",
+            TRY_EVERY.as_secs()
+        );
+        bail!("it is not served: {}", state.refuse(&spec, &error));
+    }
     let _one = state.opening_turn().await?;
     serve_in_turn(state, name, decision).await
 }
@@ -189,30 +249,14 @@ async fn serve_in_turn(
 /// Tries again where clients do not find a disk, and where one could not be opened: an address, or storage, may come later than
 /// the daemon.
 pub(super) async fn follow(state: Arc<ControlState>) {
-    let mut looks = BTreeMap::<_, JoinHandle<()>>::new();
     loop {
         tokio::time::sleep(TRY_EVERY).await;
-        // What was found before the last round says nothing of now.
-        looks.retain(|_, look| !look.is_finished());
         for disk in state.refused().into_iter().filter(|disk| disk.is_tried_again) {
-            // Storage or flash that hangs is waited for in nobody's turn, and by few.
             let Ok(spec) = find(&state, &disk.name) else { continue };
-            let of = (spec.backend.clone(), spec.flash.as_ref().map(|flash| flash.path.clone()));
-            let is_new = !looks.contains_key(&of);
-            if is_new && looks.len() >= LOOKS_MAX {
+            let is_new = !state.looks.are_under_way(&spec);
+            if !is_new || !state.looks.answers(&state.opener, &spec, LOOK_MAX).await {
                 continue;
             }
-            let opener = state.opener.clone();
-            let look = looks.entry(of.clone()).or_insert_with(|| {
-                tokio::task::spawn_blocking(move || opener.wait_for_answers(&spec))
-            });
-            if is_new {
-                let _ = tokio::time::timeout(LOOK_MAX, &mut *look).await;
-            }
-            if !look.is_finished() {
-                continue;
-            }
-            looks.remove(&of);
             let Ok(_one) = state.opening_turn().await else { continue };
             // Somebody may have opened it meanwhile, and detached it.
             let waits = state.refused().iter().any(|it| it.name == disk.name && it.is_tried_again);

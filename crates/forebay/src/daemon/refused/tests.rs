@@ -85,3 +85,38 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     }
     flash.end();
 }
+
+#[tokio::test]
+async fn storage_that_hangs_is_waited_for_once_and_in_nobodys_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    // To open it for reading waits for somebody who writes.
+    let path = folder.path().join("hangs");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let text = format!(
+        "shards = 1\n[[disk]]\nname = 'db'\nbackend = 'file:{}'\nram = '1MiB'\nnbd = ['unix:/x']\n",
+        path.display()
+    );
+    let spec = crate::config::file::parse(&text, Name("test".into())).unwrap();
+    let (_log, events) = EventLog::start(None).unwrap();
+    let (flash, _failed) = Flash::new(events.clone());
+    let population = Population::start(events.clone()).unwrap();
+    let disk = spec.disks[0].clone();
+    let opener = Opener::new(Arc::new(spec), Arc::new(flash), None, Vec::new(), population, events);
+    let (opener, looks) = (Arc::new(opener), Looks::default());
+    for _ in 0..3 {
+        assert!(!looks.answers(&opener, &disk, Duration::from_millis(10)).await);
+        assert!(looks.are_under_way(&disk));
+        assert_eq!(looks.looks().len(), 1);
+    }
+    std::fs::File::options().write(true).open(&path).unwrap();
+    while looks.are_under_way(&disk) {
+        tokio::task::yield_now().await;
+    }
+}
