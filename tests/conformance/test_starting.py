@@ -30,6 +30,21 @@ def a_disk_that_is_being_opened_is_listed_at_once(bed):
 
 
 @test(forebay_only=True)
+def a_disk_whose_storage_hangs_keeps_no_other_from_a_start(bed):
+    entry = '[[disk]]\nname = "%s"\nbackend = "file:%s"\nram = "8MiB"\nnbd = ["unix:%s"]\n'
+    disks = "".join(entry % (name, bed.image(name + ".raw", MIB), bed.path(name + ".sock")) for name in ("a", "b"))
+    os.mkfifo(bed.path("a.raw.forebay"))  # nobody writes to it: whoever reads the sidecar waits
+    control = bed.path("serve.control")
+    server = bed.serve('control = "%s"\n%s' % (control, disks), ["unix:" + bed.path("b.sock")])
+    said, code, _ = forebay(bed, "disk", "list", "--control", control)
+    assert code == 0 and "does not answer" in said, said
+    with open(bed.path("a.raw.forebay"), "w"):
+        os.unlink(bed.path("a.raw.forebay"))
+    eventually(lambda: os.path.exists(bed.path("a.sock")), "it is tried again", seconds=30)
+    assert server.stop() == 0
+
+
+@test(forebay_only=True)
 def daemons_that_do_not_answer_are_asked_side_by_side_and_named(bed):
     if os.geteuid() == 0:  # a folder of control sockets of our own
         os.chmod(bed.directory, 0o755)

@@ -13,6 +13,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
+/// Silence of a TCP connection after which the kernel asks the other end whether it is there, and time between the questions.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Questions without an answer after which it is not.
+const PROBES: u32 = 3;
+
 /// Listens on a unix socket at `path`. A socket that a killed process left there is replaced.
 ///
 /// # Errors
@@ -85,6 +90,21 @@ pub fn set_no_delay(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// Ends a TCP connection whose other end is gone without a word, though nothing is sent: after a minute, in which the kernel
+/// asks it three times. Nothing happens to a unix socket.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_alive(socket: impl AsFd) -> io::Result<()> {
+    match sockopt::set_tcp_keepidle(&socket, SILENCE_MAX) {
+        Err(Errno::OPNOTSUPP | Errno::NOPROTOOPT) => return Ok(()),
+        result => result?,
+    }
+    sockopt::set_tcp_keepintvl(&socket, SILENCE_MAX)?;
+    sockopt::set_tcp_keepcnt(&socket, PROBES)?;
+    Ok(sockopt::set_socket_keepalive(&socket, true)?)
+}
+
 /// Two connected unix sockets.
 ///
 /// # Errors
@@ -130,6 +150,19 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn the_kernel_asks_a_silent_peer_whether_it_is_there() {
+        let listener = listen_tcp("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = connect_tcp("127.0.0.1", port, SOON).unwrap();
+        keep_alive(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let times = (sockopt::tcp_keepidle(&stream), sockopt::tcp_keepintvl(&stream));
+        assert_eq!(times, (Ok(SILENCE_MAX), Ok(SILENCE_MAX)));
+        assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(PROBES));
+        keep_alive(pair().unwrap().0).unwrap();
+    }
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {

@@ -217,8 +217,8 @@ fn deadline_of(disk: &ShardDisk) -> Nanos {
     if disk.goes_on() { Nanos(0) } else { disk.next_deadline() }
 }
 
-/// Frees a disk, or its memory, where nobody waits for that: its tables may be hundreds of MiB, its RAM cache many GiB.
-pub(crate) fn free(what: impl Send + 'static) {
+/// Frees a disk where nobody waits for that: its tables may be hundreds of MiB.
+fn free(disk: Option<ShardDisk>) {
     // Without a thread it is freed at once.
-    let _ = forebay_io::thread::start("free", move || drop(what));
+    let _ = forebay_io::thread::start("free", move || drop(disk));
 }

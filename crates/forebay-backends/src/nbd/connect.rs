@@ -174,6 +174,8 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream
         match TcpStream::connect_timeout(&address, left(deadline)?) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
+                // An idle session whose server is gone is lost before somebody needs it.
+                forebay_io::socket::keep_alive(&stream)?;
                 return Ok(stream);
             }
             Err(error) => last = error,

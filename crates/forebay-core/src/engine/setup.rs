@@ -68,7 +68,7 @@ impl Engine {
             cache,
             cache_index,
             write_back,
-            primary: Primary::new(places),
+            primary: Primary::new(places, config.backend.read_only),
             // What an earlier run wrote beside the log is flushed before the log answers for it.
             mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
             was_told: false,

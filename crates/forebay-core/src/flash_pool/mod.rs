@@ -57,7 +57,7 @@ const TABLE: u64 = 256;
 pub struct DiskNumber(pub u16);
 
 /// A page pair in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PairId {
     /// The record of a disk.
     Disk(DiskNumber),

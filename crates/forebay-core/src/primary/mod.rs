@@ -36,6 +36,8 @@ pub(crate) struct Primary {
     flushes: Flushes,
     losses: Losses,
     former: Former,
+    /// Its flushes flush nothing: what a former run wrote may be lost as long as it is served.
+    is_read_only: bool,
     /// The disk begins with a flush, and none has ended well yet.
     wants_first_flush: bool,
     /// Written since the flush in flight started.
@@ -57,8 +59,9 @@ enum Former {
 }
 
 impl Primary {
-    pub(crate) fn new(requests_max: u32) -> Primary {
+    pub(crate) fn new(requests_max: u32, is_read_only: bool) -> Primary {
         Primary {
+            is_read_only,
             flushes: Flushes::new(requests_max),
             losses: Losses::default(),
             former: Former::Unknown,
@@ -111,7 +114,9 @@ impl Primary {
     }
 
     fn note_flushed(&mut self) {
-        self.former = Former::Safe;
+        if !self.is_read_only {
+            self.former = Former::Safe;
+        }
         self.wants_first_flush = false;
         self.before.clear();
         self.losses.note_flushed(self.since.bytes() == 0);

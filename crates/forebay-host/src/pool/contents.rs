@@ -81,7 +81,9 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
     let whole = (size / PAGE).min(start.len() as u64) as usize;
     let unread = match file.read_what_is_there(0, &mut start) {
         Ok(()) => None,
-        Err(_) => file.read_what_can_be_read(0, &mut start[..whole])?,
+        Err(_) => file
+            .read_what_can_be_read(0, &mut start[..whole])
+            .with_context(|| format!("cannot read the flash {shown}"))?,
     };
     let mut copies = [&PoolPage::ZERO; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {

@@ -21,6 +21,8 @@ pub(super) mod medium;
 
 /// Time that the kernel has to finish the I/O of a process that was killed; unit tests kill none.
 pub const LOCK_WAIT: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 30_000 });
+/// Pages of one read that may be bad. Each may take the kernel many seconds, and a device that dies has only such.
+const UNREADABLE_MAX: u32 = 4;
 /// Pages moved by one call to the kernel.
 const PAGES_PER_CALL: usize = 256;
 
@@ -232,7 +234,7 @@ impl PoolFile {
     /// count as damaged; the error of the last one.
     ///
     /// # Errors
-    /// `UnexpectedEof` when it is too short.
+    /// `UnexpectedEof` when it is too short, and the kernel's when more pages cannot be read than a few bad sectors take.
     pub fn read_what_can_be_read(
         &self,
         offset: u64,
@@ -241,14 +243,16 @@ impl PoolFile {
         if self.read(offset, pages).is_ok() {
             return Ok(None);
         }
-        let mut last = None;
+        let (mut last, mut left) = (None, UNREADABLE_MAX);
         for (page, at) in pages.iter_mut().zip((offset..).step_by(PAGE_LEN)) {
             match self.read(at, std::slice::from_mut(page)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
+                Err(error) if left == 0 => return Err(error),
                 Err(error) => {
                     *page = PoolPage::UNREADABLE;
                     last = Some(error);
+                    left -= 1;
                 }
             }
         }

@@ -40,7 +40,7 @@ pub struct Tables {
     /// Page pairs whose next version was written and not flushed.
     written: Vec<PairId>,
     /// Pages of leases whose other copy says what was before their last change.
-    alone: BTreeSet<u32>,
+    alone: BTreeSet<PairId>,
 }
 
 /// A table of which no copy is whole.
@@ -74,7 +74,6 @@ impl Tables {
     /// # Errors
     /// The medium's. The pool is not there then, or as far as it can be told from one.
     pub fn create(file: &PoolFile, superblock: Superblock) -> io::Result<Tables> {
-        let geometry = superblock.geometry;
         let mut tables = Tables::empty(superblock);
         let mut page = PoolPage::ZERO;
         file.write(SUPERBLOCKS[0], std::slice::from_ref(&page))?;
@@ -83,28 +82,31 @@ impl Tables {
         file.write(SUPERBLOCKS[1], std::slice::from_ref(&page))?;
         // Tables without it would be somebody's data to the next start.
         file.sync()?;
-        let pool = &superblock;
-        for number in geometry.disks() {
-            let (disk, progress) = (PairId::Disk(number), PairId::Progress(number));
-            tables.put(file, disk, |version, page| {
-                DiskRecord::encode_free(pool, number, version, page);
-            })?;
-            let nobody = nothing_of(Uuid::NIL);
-            tables
-                .put(file, progress, |version, page| nobody.encode(pool, number, version, page))?;
-            let none = no_reservations(Uuid::NIL);
-            tables.put(file, PairId::Reservations(number), |version, page| {
-                none.encode(pool, number, version, page);
-            })?;
+        // Twice: of each page pair there are both copies from the start.
+        for _ in 0..2 {
+            tables.put_nothing(file)?;
+            tables.sync(file)?;
         }
-        for number in 0..geometry.lease_pages() {
-            tables.put_leases(file, number)?;
-        }
-        tables.sync(file)?;
         superblock.encode(&mut page.0);
         file.write(SUPERBLOCKS[0], std::slice::from_ref(&page))?;
         file.sync()?;
         Ok(tables)
+    }
+
+    /// Says of everything that it is nobody's.
+    fn put_nothing(&mut self, file: &PoolFile) -> io::Result<()> {
+        let (pool, geometry) = (self.superblock, self.geometry());
+        for number in geometry.disks() {
+            self.put_disk(file, number, None)?;
+            let (nobody, none) = (nothing_of(Uuid::NIL), no_reservations(Uuid::NIL));
+            self.put(file, PairId::Progress(number), |version, page| {
+                nobody.encode(&pool, number, version, page);
+            })?;
+            self.put(file, PairId::Reservations(number), |version, page| {
+                none.encode(&pool, number, version, page);
+            })?;
+        }
+        (0..geometry.lease_pages()).try_for_each(|number| self.put_leases(file, number))
     }
 
     /// True when there is the record of any disk, whatever became of the rest: the pool was finished once.
@@ -281,14 +283,25 @@ impl Tables {
             let encoded = record.encode(&pool, number, 1, &mut page.0);
             encoded.map_err(|why| anyhow!("the disk's record cannot be kept on flash: {why}"))?;
         }
-        let written = self.put(file, PairId::Disk(number), |version, page| match &record {
-            Some(record) => record.encode(&pool, number, version, page).expect("it was, before"),
-            None => DiskRecord::encode_free(&pool, number, version, page),
-        });
+        let written = self.put_disk(file, number, record.as_ref());
         let written = written.and_then(|()| self.sync(file));
         written.context("cannot write the disk's record to flash")?;
         self.disks[usize::from(number.0)] = record;
+        self.alone.insert(PairId::Disk(number));
         Ok(())
+    }
+
+    fn put_disk(
+        &mut self,
+        file: &PoolFile,
+        number: DiskNumber,
+        record: Option<&DiskRecord>,
+    ) -> io::Result<()> {
+        let pool = self.superblock;
+        self.put(file, PairId::Disk(number), |version, page| match record {
+            Some(record) => record.encode(&pool, number, version, page).expect("it was, before"),
+            None => DiskRecord::encode_free(&pool, number, version, page),
+        })
     }
 
     /// Changes the progress of a disk, durably.
@@ -425,19 +438,28 @@ impl Tables {
         if pages.is_empty() {
             return Ok(());
         }
-        self.alone.extend(pages);
+        self.alone.extend(pages.into_iter().map(PairId::Leases));
         self.sync(file)
     }
 
-    /// Writes the leases that changed into their other copy as well, durably. Should one copy rot, the other must not say what
-    /// was before: that a ring may be believed, or that a segment of a log is nobody's.
+    /// Writes the leases and records that changed into their other copy as well, durably. Should one copy rot, or not be read
+    /// any more, the other must not say what was before: that a ring may be believed, that a segment of a log is nobody's, or
+    /// that no session was killed.
     ///
     /// # Errors
     /// The medium's.
     pub fn mirror(&mut self, file: &PoolFile) -> io::Result<()> {
         let alone = std::mem::take(&mut self.alone);
-        for &page in &alone {
-            self.put_leases(file, page)?;
+        for pair in &alone {
+            match *pair {
+                PairId::Leases(page) => self.put_leases(file, page)?,
+                PairId::Disk(number) => {
+                    let record = self.disks[usize::from(number.0)].clone();
+                    self.put_disk(file, number, record.as_ref())?;
+                }
+                // Nobody reads an older state of these without noticing.
+                PairId::Progress(_) | PairId::Reservations(_) => {}
+            }
         }
         if alone.is_empty() { Ok(()) } else { self.sync(file) }
     }

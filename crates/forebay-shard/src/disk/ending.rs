@@ -23,7 +23,6 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, Reactor};
 
 use super::ShardDisk;
-use crate::roster::free;
 use crate::{Drained, LogEnd};
 
 /// Time that clients have to take their last answers; less than all of draining may take.
@@ -220,7 +219,8 @@ impl ShardDisk {
     fn let_go(&mut self, reactor: &mut Reactor) {
         self.storage.let_go(reactor, self.port.engine.is_idle());
         if let Ok(nothing) = Arena::new(1) {
-            free(std::mem::replace(&mut self.port.memory, Arc::new(nothing)));
+            // At once, although that takes the kernel a while: who opens the disk again has room for its memory then.
+            self.port.memory = Arc::new(nothing);
         }
     }
 

@@ -319,7 +319,7 @@ impl ShardDisk {
     /// A turn ends, with so many clients; true when the disk is to drain.
     pub(crate) fn end_turn(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) -> bool {
         self.limit_destaging(now);
-        self.turn.has_more = self.has_something_to_do() || self.turn.gives_ram_back;
+        self.turn.has_more = self.has_something_to_do();
         self.look_at_buffers_later(now);
         self.advance_ending(now, reactor, clients);
         self.advance_detach(now)
@@ -330,7 +330,7 @@ impl ShardDisk {
         if self.is_done() {
             return Nanos::NEVER;
         }
-        if self.turn.has_more {
+        if self.turn.has_more || self.turn.gives_ram_back {
             return Nanos(0);
         }
         let engine = self.port.engine.next_deadline().min(self.turn.buffers_due);

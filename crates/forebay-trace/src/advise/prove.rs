@@ -24,6 +24,9 @@ use crate::what_if::{Answers, Hits, Log, Survey, Warm, Wear};
 const STRETCH: usize = 1 << 20;
 /// A log has to do for a load that comes this many times as fast: another hour may be busier.
 const STRESS: u64 = 4;
+/// The same of strict order, in which primary storage writes one epoch after the other: what keeps up easily may be the
+/// bottleneck an hour later.
+const STRICT_STRESS: u64 = 16;
 /// Setups of which it is seen whether they do, at most.
 const WHOLE_MAX: usize = 8;
 
@@ -132,10 +135,9 @@ where
         };
         let roomy = search.with_room(best);
         let roomy = if search.is_possible(&roomy) { roomy } else { best.setup };
-        let keeps_up = best.setup.log == 0 || {
-            let open = || Ok(records.iter().map(|record| Ok(faster(record, STRESS))));
-            Trial::run(best.setup, models, &survey, open)?.flaw().is_none()
-        };
+        let stressed = |times| move || Ok(records.iter().map(move |it| Ok(faster(it, times))));
+        let keeps_up = best.setup.log == 0
+            || Trial::run(best.setup, models, &survey, stressed(STRESS))?.flaw().is_none();
         if !keeps_up {
             let weak_log = best.setup;
             weak.push(weak_log);
@@ -150,8 +152,18 @@ where
         if whole.flaw().is_none() {
             let setup = best.setup;
             let room = (roomy.flash + roomy.ram).saturating_sub(setup.flash + setup.ram);
-            let needs_journal = whole.uses_journal()
-                && Trial::run_in_strict_order(roomy, models, &survey, &mut open)?.flaw().is_some();
+            let mut fails_in_strict_order = || -> Result<bool, Error> {
+                // Where the journal was not used, that is how it ran.
+                if whole.uses_journal() {
+                    let whole = Trial::run_in_strict_order(roomy, models, &survey, &mut open)?;
+                    if whole.flaw().is_some() {
+                        return Ok(true);
+                    }
+                }
+                let open = stressed(STRICT_STRESS);
+                Ok(Trial::run_in_strict_order(setup, models, &survey, open)?.flaw().is_some())
+            };
+            let needs_journal = setup.log > 0 && fails_in_strict_order()?;
             let stretch = (!is_whole).then_some(compared);
             let ran = Ran { whole: &whole, stretch, room, needs_journal };
             return Ok(proven(disk, advice, &search, ran, !weak.is_empty()));

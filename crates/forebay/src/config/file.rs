@@ -34,6 +34,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -92,7 +93,7 @@ struct Listener {
     /// Names of the disks that it serves; the first is the default export [default: all]
     disks: Option<Vec<Name>>,
     /// Connections that may be open at a time [default: 128]
-    connections_max: Option<u32>,
+    connections_max: Option<NonZeroU32>,
 }
 
 fn any_reactor() -> Reactor {
@@ -204,7 +205,7 @@ pub(super) fn describe(file: File, name: Name) -> Result<DaemonSpec> {
             );
         }
         ensure!(!disks.is_empty(), "[[nbd]] {} serves no disk", listener.listen);
-        let connections_max = listener.connections_max.unwrap_or(CONNECTIONS_MAX).max(1);
+        let connections_max = listener.connections_max.map_or(CONNECTIONS_MAX, NonZeroU32::get);
         listeners.push(ListenerSpec { address: listener.listen, disks, connections_max });
     }
     let targets = file.iscsi.into_iter().map(|table| table.resolve(&names));

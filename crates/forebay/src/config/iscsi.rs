@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -84,7 +85,7 @@ pub struct IscsiTable {
     /// File with the secret of mutual-chap-user, which must differ from the initiators'
     mutual_chap_secret_file: Option<PathBuf>,
     /// Connections that may be open at a time at each portal [default: 128]
-    connections_max: Option<u32>,
+    connections_max: Option<NonZeroU32>,
     /// File to log the headers of PDUs to, never a byte of data [default: none]
     log: Option<PathBuf>,
 }
@@ -203,7 +204,7 @@ impl IscsiTable {
             initiators: self.initiators,
             chap: chap(self.chap_user, self.chap_secret_file),
             mutual_chap: chap(self.mutual_chap_user, self.mutual_chap_secret_file),
-            connections_max: self.connections_max.unwrap_or(CONNECTIONS_MAX).max(1),
+            connections_max: self.connections_max.map_or(CONNECTIONS_MAX, NonZeroU32::get),
             log: self.log,
             target,
         })

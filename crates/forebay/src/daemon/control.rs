@@ -47,7 +47,7 @@ pub struct ControlState {
     /// Looks at primary storage.
     watch: Watch,
     pub(super) turns: Turns,
-    pub(super) looks: Looks,
+    pub(super) looks: Arc<Looks>,
     pub(super) end: End,
     /// What happened.
     pub events: Arc<EventLog>,
@@ -253,7 +253,7 @@ impl ControlState {
             frontends,
             watch,
             turns: Turns::default(),
-            looks: Looks::default(),
+            looks: Arc::default(),
             end: End::default(),
             events,
             sender,

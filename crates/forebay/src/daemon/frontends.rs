@@ -208,12 +208,13 @@ impl Frontends {
     ///
     /// # Errors
     /// The same.
-    pub(super) fn read_secrets(
-        &self,
-        targets: &[IscsiSpec],
-        takes_over: bool,
-    ) -> Result<Vec<String>> {
-        self.portals.read_secrets(targets, takes_over)
+    pub(super) fn read_secrets(&self, target: &IscsiSpec, takes_over: bool) -> Result<bool> {
+        self.portals.read_secrets(target, takes_over)
+    }
+
+    /// Whether anybody listens for NBD there.
+    pub(super) fn listens_at(&self, place: &str) -> bool {
+        self.bound().listeners.contains_key(place)
     }
 
     /// What listeners and portals count.

@@ -179,33 +179,28 @@ impl Portals {
         Ok(behind)
     }
 
-    /// Reads the secrets of targets that are served again; the names of those whose secrets are others now. With `takes_over`
-    /// these count from the next login on.
+    /// Reads the secrets of a target that is served again; whether they are others now. With `takes_over` they count from the
+    /// next login on.
     ///
     /// # Errors
-    /// One cannot be read. Those before it were taken over.
-    pub fn read_secrets(&self, targets: &[IscsiSpec], takes_over: bool) -> Result<Vec<String>> {
-        let mut others = Vec::new();
-        for spec in targets {
-            let Some(behind) = self.bound().targets.get(&spec.target.0).cloned() else { continue };
-            let Target { chap, mutual_chap, .. } =
-                target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
-            let mut known = behind.target();
-            if (&known.chap, &known.mutual_chap) == (&chap, &mutual_chap) {
-                continue;
-            }
-            others.push(spec.target.0.clone());
-            if takes_over {
-                (known.chap, known.mutual_chap) = (chap, mutual_chap);
-                for BoundPortal { served, .. } in self.bound().portals.values() {
-                    change_target(served, &behind, |target| {
-                        (target.chap, target.mutual_chap) =
-                            (known.chap.clone(), known.mutual_chap.clone());
-                    });
-                }
+    /// One cannot be read. Nothing has changed.
+    pub fn read_secrets(&self, spec: &IscsiSpec, takes_over: bool) -> Result<bool> {
+        let Some(behind) = self.bound().targets.get(&spec.target.0).cloned() else {
+            return Ok(false);
+        };
+        let Target { chap, mutual_chap, .. } = target(spec)?;
+        let mut known = behind.target();
+        let are_others = (&known.chap, &known.mutual_chap) != (&chap, &mutual_chap);
+        if are_others && takes_over {
+            (known.chap, known.mutual_chap) = (chap, mutual_chap);
+            for BoundPortal { served, .. } in self.bound().portals.values() {
+                change_target(served, &behind, |target| {
+                    target.chap.clone_from(&known.chap);
+                    target.mutual_chap.clone_from(&known.mutual_chap);
+                });
             }
         }
-        Ok(others)
+        Ok(are_others)
     }
 
     /// Shows a target at an address; the portal there, when it listens from now on.
@@ -230,9 +225,11 @@ impl Portals {
                 (served, Some(portal))
             }
         };
+        // Held until the portal shows it: whoever changes it meanwhile would miss this portal. Always before a portal.
+        let target = behind.target();
         let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
         if !served.behind.iter().any(|known| Arc::ptr_eq(known, behind)) {
-            let targets = served.portal.targets.iter().cloned().chain([behind.target().clone()]);
+            let targets = served.portal.targets.iter().cloned().chain([target.clone()]);
             let portal = Arc::new(Portal { targets: targets.collect() });
             let behind = served.behind.iter().cloned().chain([behind.clone()]).collect();
             *served = Arc::new(Served { portal, behind });

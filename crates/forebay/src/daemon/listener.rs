@@ -384,6 +384,8 @@ async fn shake_hands(stream: Stream, choice: Choice, entry: Entry) -> Result<()>
         }
         Stream::Tcp(mut stream) => {
             stream.set_nodelay(true)?;
+            // A client that is gone without a word would keep its place for ever.
+            forebay_io::socket::keep_alive(&stream)?;
             let chosen = negotiate(&mut stream, &choice).await?;
             (OwnedFd::from(stream.into_std()?), chosen)
         }

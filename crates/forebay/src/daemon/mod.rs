@@ -416,12 +416,19 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     let mut ready = Vec::new();
     let mut first_refusal = None;
     let spec = opener.spec();
+    let is_alone = spec.disks.len() == 1;
     let mut coming = spec.disks.iter().enumerate();
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
         for (index, disk) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
-            let (opener, of) = (opener.clone(), disk.clone());
-            let opened = tokio::task::spawn_blocking(move || opener.open(&of));
+            let (opener, looks, of) = (opener.clone(), control.looks.clone(), disk.clone());
+            // Who has one disk waits for it.
+            let opened = tokio::spawn(async move {
+                if !is_alone {
+                    looks.wait(&opener, &of).await?;
+                }
+                tokio::task::spawn_blocking(move || opener.open(&of)).await?
+            });
             opening.push_back((index, disk, opened));
         }
         let Some((index, disk, opened)) = opening.pop_front() else { break };

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -21,6 +21,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::{self, Decision};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::api::{Resolved, Sides};
@@ -34,55 +35,82 @@ use crate::config::DiskSpec;
 const TRY_EVERY: Duration = Duration::from_secs(10);
 /// Time that the storage of a disk has to answer before others are tried again.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// The same where somebody asks for this disk.
+/// The same where somebody asks for this disk, or the daemon starts.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Disks whose storage is waited for at a time.
 const LOOKS_MAX: usize = 16;
 /// What is told when they do.
 pub(super) const EVERYWHERE: &str = "the disk is served everywhere now";
 
-/// Who waits for storage and flash to answer at all. What hangs is waited for in nobody's turn, by few, and once.
+/// Who waits for storage and flash to answer at all. What hangs is waited for in nobody's turn, by few, and once: whoever asks
+/// for the same waits for the same.
 #[derive(Debug, Default)]
-pub(super) struct Looks(Mutex<BTreeMap<Looked, JoinHandle<()>>>);
+pub(super) struct Looks(Mutex<BTreeMap<Looked, Answer>>);
 
 /// Primary storage and flash of a disk.
 type Looked = (String, Option<PathBuf>);
+
+/// Closed when they have answered.
+type Answer = watch::Receiver<()>;
 
 impl Looks {
     fn of(spec: &DiskSpec) -> Looked {
         (spec.backend.clone(), spec.flash.as_ref().map(|flash| flash.path.clone()))
     }
 
-    fn looks(&self) -> MutexGuard<'_, BTreeMap<Looked, JoinHandle<()>>> {
+    fn looks(&self) -> MutexGuard<'_, BTreeMap<Looked, Answer>> {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // What was found before says nothing of now.
-        looks.retain(|_, look| !look.is_finished());
+        looks.retain(|_, answer| answer.has_changed().is_ok());
         looks
     }
 
-    /// Whether what a disk needs has been waited for, and has not answered yet.
+    /// Whether what a disk needs is waited for, and has not answered yet.
     fn are_under_way(&self, spec: &DiskSpec) -> bool {
         self.looks().contains_key(&Looks::of(spec))
     }
 
-    /// Whether what a disk needs answers in time.
-    async fn answers(&self, opener: &Arc<Opener>, spec: &DiskSpec, patience: Duration) -> bool {
-        let look = {
-            let mut looks = self.looks();
-            match looks.remove(&Looks::of(spec)) {
-                None if looks.len() >= LOOKS_MAX => return false,
-                under_way => under_way,
-            }
-        };
-        let mut look = look.unwrap_or_else(|| {
-            let (opener, spec) = (opener.clone(), spec.clone());
-            tokio::task::spawn_blocking(move || opener.wait_for_answers(&spec))
-        });
-        let has_answered = tokio::time::timeout(patience, &mut look).await.is_ok();
-        if !has_answered {
-            self.looks().insert(Looks::of(spec), look);
+    /// Looks whether what a disk needs answers; `None`: too many others are waited for.
+    fn look(&self, opener: &Arc<Opener>, spec: &DiskSpec) -> Option<Answer> {
+        let mut looks = self.looks();
+        if let Some(under_way) = looks.get(&Looks::of(spec)) {
+            return Some(under_way.clone());
         }
-        has_answered
+        if looks.len() >= LOOKS_MAX {
+            return None;
+        }
+        let (waits, answer) = watch::channel(());
+        let (opener, of) = (opener.clone(), spec.clone());
+        tokio::task::spawn_blocking(move || {
+            opener.wait_for_answers(&of);
+            drop(waits);
+        });
+        looks.insert(Looks::of(spec), answer.clone());
+        Some(answer)
+    }
+
+    /// Whether what a disk needs answers in time, as far as it can be looked at.
+    async fn answers(
+        &self,
+        opener: &Arc<Opener>,
+        spec: &DiskSpec,
+        patience: Duration,
+    ) -> Option<bool> {
+        let mut answer = self.look(opener, spec)?;
+        Some(tokio::time::timeout(patience, answer.changed()).await.is_ok())
+    }
+
+    /// Waits until what a disk needs answers, so that it is not opened in vain, with others waiting for that.
+    ///
+    /// # Errors
+    /// It does not in time.
+    pub(super) async fn wait(&self, opener: &Arc<Opener>, spec: &DiskSpec) -> Result<()> {
+        ensure!(
+            self.answers(opener, spec, ANSWER_MAX).await != Some(false),
+            "its primary storage or its flash does not answer; that is tried again every {} s",
+            TRY_EVERY.as_secs()
+        );
+        Ok(())
     }
 }
 
@@ -184,14 +212,10 @@ pub(super) async fn serve(
 ) -> Result<Resolved> {
     if decision.is_none()
         && let Ok(spec) = find(state, name)
-        && !state.looks.answers(&state.opener, &spec, ANSWER_MAX).await
+        && let Err(error) = state.looks.wait(&state.opener, &spec).await
     {
-        // It is not opened in vain, with all others waiting for that. Somebody may have opened it meanwhile.
+        // Somebody may have opened it meanwhile.
         let spec = find(state, name)?;
-        let error = anyhow!(
-            "its primary storage or its flash does not answer; that is tried again every {} s",
-            TRY_EVERY.as_secs()
-        );
         bail!("it is not served: {}", state.refuse(&spec, &error));
     }
     let _one = state.opening_turn().await?;
@@ -254,7 +278,7 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         for disk in state.refused().into_iter().filter(|disk| disk.is_tried_again) {
             let Ok(spec) = find(&state, &disk.name) else { continue };
             let is_new = !state.looks.are_under_way(&spec);
-            if !is_new || !state.looks.answers(&state.opener, &spec, LOOK_MAX).await {
+            if !is_new || state.looks.answers(&state.opener, &spec, LOOK_MAX).await != Some(true) {
                 continue;
             }
             let Ok(_one) = state.opening_turn().await else { continue };

@@ -24,6 +24,7 @@ use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
 use super::{change, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
+use crate::config::iscsi::IscsiSpec;
 use crate::config::settings::Setting;
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
@@ -83,7 +84,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
             state.report(None, Severity::Error, &text);
         }
     })?;
-    let found = differences(&old, &new);
+    let found = differences(&listening(state, &new), &new);
     let mut changes: Vec<Change> = found.iter().map(shown_as).collect();
     if !dry_run {
         keep(state, &new).await;
@@ -175,31 +176,33 @@ async fn read_secrets(
         others.any(|it| (&it.chap, &it.mutual_chap) == (&known.chap, &known.mutual_chap))
     });
     let of = state.clone();
-    let reading =
-        tokio::task::spawn_blocking(move || of.frontends.read_secrets(&targets, takes_over));
-    let tell = |text: &str, severity| {
+    let read = tokio::task::spawn_blocking(move || {
+        let read = |target: IscsiSpec| {
+            let others = of.frontends.read_secrets(&target, takes_over);
+            (target.target, others)
+        };
+        targets.into_iter().map(read).collect::<Vec<_>>()
+    });
+    let told = read.await.unwrap_or_default().into_iter().filter_map(|(target, others)| {
+        let (text, error) = match others {
+            Ok(false) => return None,
+            Ok(true) => (
+                format!("iSCSI target {target} has other CHAP secrets: they count from the next login on"),
+                None,
+            ),
+            Err(why) => (
+                format!("the CHAP secrets of iSCSI target {target} could not be read again"),
+                Some(format!("{why:#}")),
+            ),
+        };
         if takes_over {
-            state.report(None, severity, &format!("reload: {text}"));
+            let severity = if error.is_some() { Severity::Error } else { Severity::Info };
+            let why = error.as_ref().map_or(String::new(), |why| format!(": {why}"));
+            state.report(None, severity, &format!("reload: {text}{why}"));
         }
-    };
-    let change = |text, error| Change { disk: None, kind: "secrets".to_owned(), text, error };
-    match reading.await.map_err(anyhow::Error::from).flatten() {
-        Ok(names) => {
-            let others = names.into_iter().map(|name| {
-                let text = format!(
-                    "iSCSI target {name} has other CHAP secrets: they count from the next login on"
-                );
-                tell(&text, Severity::Info);
-                change(text, None)
-            });
-            others.collect()
-        }
-        Err(error) => {
-            let (text, why) = ("CHAP secrets are read again", format!("{error:#}"));
-            tell(&format!("{text}: {why}"), Severity::Error);
-            vec![change(text.to_owned(), Some(why))]
-        }
-    }
+        Some(Change { disk: None, kind: "secrets".to_owned(), text, error })
+    });
+    told.collect()
 }
 
 pub(super) fn shown_as(difference: &Difference) -> Change {
@@ -211,6 +214,20 @@ pub(super) fn shown_as(difference: &Difference) -> Change {
     }
 }
 
+/// What is in force, but for listeners that do not listen: these are made as `new` says, with nobody there to go on as before.
+fn listening(state: &ControlState, new: &DaemonSpec) -> DaemonSpec {
+    let mut spec = (*state.opener.spec()).clone();
+    for listener in &mut spec.listeners {
+        let place = listener.place();
+        let wanted = new.listeners.iter().find(|it| it.place() == place);
+        if let Some(wanted) = wanted.filter(|_| !state.frontends.listens_at(&place)) {
+            listener.address.clone_from(&wanted.address);
+            listener.connections_max = wanted.connections_max;
+        }
+    }
+    spec
+}
+
 /// Brings the differences about; what cannot be is noted with its change, of which one disk may be `asked` alone. The disks
 /// that clients do not find everywhere. Where one disk is asked about, the places of before are open still.
 pub(super) async fn take_over(
@@ -220,7 +237,7 @@ pub(super) async fn take_over(
     found: &[Difference],
     changes: &mut [Change],
 ) -> Vec<(String, Missing)> {
-    let old = state.opener.spec();
+    let old = listening(state, new);
     let mut spec = difference::in_force(&old, new);
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {

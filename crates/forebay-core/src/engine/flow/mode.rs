@@ -194,7 +194,7 @@ impl Parts {
 
     /// True when nothing that was written beside the log is at risk; flushes otherwise.
     fn is_flushed_for_log(&mut self, cx: &mut Cx<'_>) -> bool {
-        let is_safe = !self.primary.is_at_risk();
+        let is_safe = cx.config.backend.read_only || !self.primary.is_at_risk();
         if !is_safe {
             self.primary.flush_unasked(cx);
         }

@@ -5,7 +5,8 @@
 //!                                                                                   └► (FUA: flush) ─► reply
 //! ```
 //! Pieces bound the work of one step (a discard may cover the whole disk). A backend that cannot
-//! write zeroes is written zeroes to, unless the client wants it fast or not at all. A discard is
+//! write zeroes is written zeroes to, unless the client wants it fast or not at all, and so are parts
+//! of a logical block at either end. A discard is
 //! advice: what is not whole logical blocks is left alone, and a backend that cannot discard is not
 //! asked. With FUA it ends with a flush all the same.
 
@@ -25,6 +26,16 @@ use crate::table::Key;
 const PIECE_MAX: u64 = 64 << 20;
 /// Longest piece that is written from a buffer of zeroes.
 const WRITTEN_PIECE_MAX: u64 = 1 << 20;
+
+/// The next piece that the backend is asked to zero: whole logical blocks, if the rest begins with any.
+fn whole_blocks(rest: ByteRange, shared: &Shared) -> ByteRange {
+    let logical = u64::from(shared.config.backend.logical_block);
+    let end = (rest.end & !(logical - 1)).min(rest.start + PIECE_MAX);
+    match rest.start.is_multiple_of(logical) {
+        true => ByteRange::new(rest.start, end.max(rest.start)),
+        false => ByteRange::new(rest.start, rest.start),
+    }
+}
 
 impl Parts {
     pub(in crate::engine) fn submit_discard(
@@ -61,8 +72,8 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         let aligned = cx.align_to_backend(request.range) == request.range;
-        let by_writing = !cx.config.backend.write_zeroes || !aligned;
-        let is_slow = if self.mode.logs() { !cx.config.backend.write_zeroes } else { by_writing };
+        let by_writing = !cx.config.backend.write_zeroes;
+        let is_slow = by_writing || !self.mode.logs() && !aligned;
         if is_slow && fast_only {
             return self.refuse(request, IoStatus::Unsupported, cx);
         }
@@ -105,8 +116,9 @@ impl Parts {
         if !self.intend(key, cx.align_to_backend(rest), cx) {
             return;
         }
-        if !job.by_writing {
-            job.piece = ByteRange::at(rest.start, rest.len().min(PIECE_MAX));
+        let whole = whole_blocks(rest, cx);
+        if !job.by_writing && !whole.is_empty() {
+            job.piece = whole;
             self.requests.table[key].job = Job::Zero(job);
             let op = match job.kind {
                 ZeroKind::Discard => IoOp::Discard,
@@ -125,7 +137,7 @@ impl Parts {
         self.write_zero_piece(key, job, cx);
     }
 
-    /// The next piece to write: a logical block's part at an unaligned end, else whole blocks.
+    /// The next piece that is written: a logical block's part at an unaligned end, else whole blocks.
     fn written_piece(&self, rest: ByteRange, shared: &Shared) -> ByteRange {
         let logical = u64::from(shared.config.backend.logical_block);
         let head_end = rest.start.next_multiple_of(logical).min(rest.end);

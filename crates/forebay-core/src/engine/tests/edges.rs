@@ -94,3 +94,37 @@ fn whole_granules_and_modes_that_keep_no_writes_fetch_nothing() {
     rig.complete(0, IoStatus::Ok);
     assert_eq!(rig.drawn(), [] as [&str; 0]);
 }
+
+#[test]
+fn zeroes_with_unaligned_ends_are_written_there_and_asked_for_between() {
+    let mut config = config();
+    config.backend.logical_block = 4096;
+    let mut rig = Rig::new(config);
+    rig.backend[..32768].fill(9);
+    rig.submit(1, 512, 20480, Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false });
+    let mut drawn = Vec::new();
+    while !rig.has_reply(1) {
+        drawn.extend(rig.drawn());
+        rig.complete(0, IoStatus::Ok);
+    }
+    assert_eq!(drawn, ["R 0+4096", "W 0+4096", "Z 4096+16384", "R 20480+4096", "W 20480+4096"]);
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
+    assert!(rig.backend[..512].iter().all(|it| *it == 9));
+    assert!(rig.backend[512..20992].iter().all(|it| *it == 0));
+    assert!(rig.backend[20992..32768].iter().all(|it| *it == 9));
+    // Within one block, and one that begins aligned.
+    for (tag, start, block) in [(2, 512, 0), (3, 4096, 4096)] {
+        rig.submit(
+            tag,
+            start,
+            512,
+            Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false },
+        );
+        let mut drawn = Vec::new();
+        while !rig.has_reply(tag) {
+            drawn.extend(rig.drawn());
+            rig.complete(0, IoStatus::Ok);
+        }
+        assert_eq!(drawn, [format!("R {block}+4096"), format!("W {block}+4096")]);
+    }
+}

@@ -299,3 +299,21 @@ fn what_an_earlier_engine_wrote_may_be_lost_until_the_first_good_flush() {
         assert_eq!(rig.counters().flushes, u64::from(flushes));
     }
 }
+
+/// What the run before wrote, and did not flush, is read, and cached.
+#[test]
+fn a_flush_of_a_disk_that_is_only_read_makes_nothing_safe() {
+    let mut read_only = config();
+    read_only.backend.read_only = true;
+    let mut rig = Rig::new(read_only);
+    rig.begin();
+    rig.backend[..4096].fill(7);
+    rig.expect_bytes(0, 4096, 7);
+    rig.submit(1, 0, 0, Op::Flush);
+    rig.settle();
+    // The server goes down, and has lost it.
+    rig.backend[..4096].fill(0);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.expect_bytes(0, 4096, 0);
+}

@@ -31,8 +31,10 @@ impl Client for Queue {
             return self.break_off(Broken::Kick);
         }
         count(&self.tells.counters.kicks);
-        if self.waiting.is_none() {
-            self.take_requests(cx);
+        match self.waiting {
+            None => self.take_requests(cx),
+            // It does not come again: the ring is looked at when nothing waits any more.
+            Some(_) => self.is_armed = false,
         }
     }
 

@@ -517,8 +517,11 @@ fn where_the_ring_of_a_queue_is_that_its_shard_dropped_is_known() {
 const LONG: usize = 70 << 20;
 
 fn guest_of_long_transfers() -> (Guest, Shard, Orders) {
-    let mut guest = Guest::with_memory(0, None, 256 << 20, 96 << 20);
-    let mut shard = Shard::over(vec![3; 80 << 20]);
+    guest_of_long_transfers_with(Shard::over(vec![3; 80 << 20]))
+}
+
+fn guest_of_long_transfers_with(mut shard: Shard) -> (Guest, Shard, Orders) {
+    let mut guest = Guest::with_memory(0, None, 320 << 20, 96 << 20);
     let orders = shard.attach(&guest);
     guest.kick();
     guest.answers();
@@ -601,4 +604,30 @@ fn a_part_that_waits_for_memory_is_not_put_back_when_the_queue_ends() {
         assert_eq!(guest.answers(), [(0, written, 0)]);
         assert!(shard.backend[..LONG] == pattern && guest.data(0, LONG) == pattern);
     }
+}
+
+#[test]
+fn a_kick_that_comes_while_parts_wait_is_not_forgotten() {
+    let shard = Shard::with_buffers(vec![3; 160 << 20], 72 << 20);
+    let (mut guest, mut shard, _orders) = guest_of_long_transfers_with(shard);
+    for (head, sector) in [(0, 0), (3, LONG as u64 / 512)] {
+        guest.ask(head, OUT, sector, LONG as u32, Some(5));
+    }
+    shard.is_holding = true;
+    guest.kick();
+    shard.run("the first part of both is on its way", |shard| {
+        shard.held.iter().map(|io| io.range.len()).sum::<u64>() == 64 << 20
+    });
+    (shard.port.is_held, shard.is_holding) = (true, false);
+    shard.run("the second part of one waits", |shard| {
+        shard.held.is_empty() && shard.clients[0].as_ref().unwrap().wants_resume()
+    });
+    (0..5).for_each(|_| shard.turn());
+    guest.ask(6, IN, 0, 512, None);
+    guest.kick();
+    (0..5).for_each(|_| shard.turn());
+    shard.port.is_held = false;
+    let mut answers = shard.answers(&mut guest, 3);
+    answers.sort();
+    assert_eq!(answers, [(0, 1, 0), (3, 1, 0), (6, 513, 0)]);
 }

@@ -343,8 +343,9 @@ fn a_page_of_tables_or_a_superblock_that_cannot_be_read_loses_nothing() {
     let geometry = pool.geometry();
     drop((pool, session));
     let shown = report::show(&path).unwrap();
-    let leases = (0..geometry.lease_pages()).map(PairId::Leases);
-    let places = leases.flat_map(|pair| [0, 1].map(|copy| geometry.pair_offset(pair, copy)));
+    let pairs = geometry.disks().map(PairId::Disk);
+    let pairs = pairs.chain((0..geometry.lease_pages()).map(PairId::Leases));
+    let places = pairs.flat_map(|pair| [0, 1].map(|copy| geometry.pair_offset(pair, copy)));
     for place in SUPERBLOCKS.into_iter().chain(places) {
         medium::spoil(&[place]);
         let found = report::show(&path).unwrap();

@@ -90,6 +90,14 @@ fn a_log_that_strict_order_would_fill_destages_through_a_journal() {
     let advice = proved(&records, &POOL);
     assert!(advice.needs_journal && !advice.options.join(" ").contains("--destage-order"));
     assert_eq!((advice.setup.mode(), advice.plan.is_some()), (Mode::WriteOnly, false));
+    // 125 writes a second, which it takes now, and not when another hour is busier; 6, which it takes then.
+    let many = requests(Op::Write, random(20_000, 1 << 20));
+    for (slower, needs_journal) in [(8, true), (160, false)] {
+        let slow = |record: &Record| Record { time_ns: record.time_ns * slower, ..*record };
+        let records: Vec<Record> = many.iter().map(slow).collect();
+        let advice = proved(&records, &POOL);
+        assert_eq!(advice.needs_journal, needs_journal, "{}", advice.sentence);
+    }
     let proof = advice.proof.as_ref().unwrap();
     assert!(proof.after.writes.mean_ns * 10 < proof.before.writes.mean_ns, "{}", advice.sentence);
     assert_eq!(proof.log.unwrap().times_full, 0);

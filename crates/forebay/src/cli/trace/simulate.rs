@@ -86,7 +86,7 @@ pub struct WhatIfArgs {
     /// Part of the flash for the write log [default: a quarter, in write-back and write-only]
     #[arg(long, value_name = "SIZE", help_heading = "Configuration")]
     pub write_log: Option<Size>,
-    /// Order of destaging: strict, journaled, window or throughput [default: strict]
+    /// Order of destaging: strict, journaled, window or throughput [default: journaled]
     #[arg(long, value_name = "ORDER", help_heading = "Configuration")]
     pub destage_order: Option<DestageOrder>,
     /// Flush primary storage between flush epochs (flush) or not (none) [default: none]

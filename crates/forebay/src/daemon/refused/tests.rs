@@ -110,11 +110,25 @@ async fn storage_that_hangs_is_waited_for_once_and_in_nobodys_turn() {
     let disk = spec.disks[0].clone();
     let opener = Opener::new(Arc::new(spec), Arc::new(flash), None, Vec::new(), population, events);
     let (opener, looks) = (Arc::new(opener), Looks::default());
+    let soon = Duration::from_millis(10);
     for _ in 0..3 {
-        assert!(!looks.answers(&opener, &disk, Duration::from_millis(10)).await);
+        let both = [looks.answers(&opener, &disk, soon), looks.answers(&opener, &disk, soon)];
+        for answer in both {
+            assert_eq!(answer.await, Some(false));
+        }
         assert!(looks.are_under_way(&disk));
         assert_eq!(looks.looks().len(), 1);
     }
+    // With so many under way nobody can tell of another one.
+    let others: Vec<_> = (1..LOOKS_MAX).map(|_| watch::channel(())).collect();
+    for (n, (_, answer)) in others.iter().enumerate() {
+        looks.looks().insert((n.to_string(), None), answer.clone());
+    }
+    let another = DiskSpec { backend: "mem:1MiB".into(), ..disk.clone() };
+    assert_eq!(looks.answers(&opener, &another, soon).await, None);
+    looks.wait(&opener, &another).await.unwrap();
+    drop(others);
+    assert_eq!(looks.answers(&opener, &another, Duration::from_secs(60)).await, Some(true));
     std::fs::File::options().write(true).open(&path).unwrap();
     while looks.are_under_way(&disk) {
         tokio::task::yield_now().await;

@@ -201,6 +201,11 @@ impl Shard {
     }
 
     pub(super) fn over(backend: Vec<u8>) -> Shard {
+        Shard::with_buffers(backend, 40 << 20)
+    }
+
+    /// With so many bytes of request buffers.
+    pub(super) fn with_buffers(backend: Vec<u8>, bytes: u64) -> Shard {
         let mut config = Config::for_disk(BackendTraits {
             size: backend.len() as u64,
             logical_block: 512,
@@ -210,7 +215,7 @@ impl Shard {
             extents: false,
         });
         config.ram_bytes = 4 << 20;
-        config.buffer_bytes = 40 << 20;
+        config.buffer_bytes = bytes;
         config.grid_offset = GridOffset::Fixed(0);
         config.sequential_bypass = SequentialBypass::Off;
         let engine = Engine::new(config).unwrap();
