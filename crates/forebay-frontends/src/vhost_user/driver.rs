@@ -227,11 +227,16 @@ impl Queue {
         self.phase == Phase::Open && self.broken.is_none() && !self.bells.are_away()
     }
 
-    /// Takes requests until there is none, something has to be waited for, or it is the turn of others.
-    fn take_requests(&mut self, cx: &mut Context<'_>) {
+    /// The guest need not kick: it is looked whether there is a request.
+    fn disarm(&mut self) {
         if std::mem::take(&mut self.is_armed) {
             self.ring.disarm();
         }
+    }
+
+    /// Takes requests until there is none, something has to be waited for, or it is the turn of others.
+    fn take_requests(&mut self, cx: &mut Context<'_>) {
+        self.disarm();
         let mut bytes = 0;
         for _ in 0..TURN_MAX {
             if !self.takes() || self.waiting.is_some() {

@@ -78,13 +78,15 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
     }
     let pages = size.min(START).div_ceil(PAGE) as usize;
     let mut start = PoolPage::zeroes(pages.max(1));
-    let whole = (size / PAGE).min(start.len() as u64) as usize;
-    let unread = match file.read_what_is_there(0, &mut start) {
-        Ok(()) => None,
-        Err(_) => file
-            .read_what_can_be_read(0, &mut start[..whole])
-            .with_context(|| format!("cannot read the flash {shown}"))?,
-    };
+    let unread = file.read_what_is_there(0, &mut start).err();
+    if unread.is_some() {
+        // Whatever else cannot be read there: a superblock tells a pool.
+        for offset in SUPERBLOCKS {
+            if let Some(page) = start.get_mut((offset / PAGE) as usize) {
+                file.read_what_can_be_read(offset, std::slice::from_mut(page))?;
+            }
+        }
+    }
     let mut copies = [&PoolPage::ZERO; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
         if let Some(page) = start.get((offset / PAGE) as usize) {

@@ -21,8 +21,9 @@ pub(super) mod medium;
 
 /// Time that the kernel has to finish the I/O of a process that was killed; unit tests kill none.
 pub const LOCK_WAIT: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 30_000 });
-/// Pages of one read that may be bad. Each may take the kernel many seconds, and a device that dies has only such.
-const UNREADABLE_MAX: u32 = 4;
+/// Pages that are found bad, one after the other, in one read. Each may take the kernel many seconds, and a device that dies
+/// has only such.
+const UNREADABLE_MAX: u32 = 16;
 /// Pages moved by one call to the kernel.
 const PAGES_PER_CALL: usize = 256;
 
@@ -231,10 +232,10 @@ impl PoolFile {
     }
 
     /// The same page by page where that fails: a few bad sectors are not to take the rest with them. Pages that cannot be read
-    /// count as damaged; the error of the last one.
+    /// count as damaged, and after [`UNREADABLE_MAX`] of them all that follow; the error of the last one.
     ///
     /// # Errors
-    /// `UnexpectedEof` when it is too short, and the kernel's when more pages cannot be read than a few bad sectors take.
+    /// `UnexpectedEof` when it is too short.
     pub fn read_what_can_be_read(
         &self,
         offset: u64,
@@ -245,10 +246,13 @@ impl PoolFile {
         }
         let (mut last, mut left) = (None, UNREADABLE_MAX);
         for (page, at) in pages.iter_mut().zip((offset..).step_by(PAGE_LEN)) {
+            if left == 0 {
+                *page = PoolPage::UNREADABLE;
+                continue;
+            }
             match self.read(at, std::slice::from_mut(page)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
-                Err(error) if left == 0 => return Err(error),
                 Err(error) => {
                     *page = PoolPage::UNREADABLE;
                     last = Some(error);

@@ -34,8 +34,8 @@ use crate::events::{EventSender, Severity};
 /// How long a disk waits that asked for a segment when there was none.
 const NONE_LEFT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time after which an owner that nobody asks for anything sees whether others changed leases.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Time after which an owner that nobody asks for anything sees whether others changed leases or records.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// What a disk gets: a segment with its lease, or none.
 pub type Leased = Result<Held, NoLease>;

@@ -12,7 +12,7 @@ use forebay_core::flash_pool::reservations::Reservations;
 use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS};
 use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
-use forebay_core::sealed::Page;
+use forebay_core::sealed::{Page, has_seal};
 use forebay_core::write_back::format::COUNT_MAX;
 
 use super::file::{PoolFile, PoolPage};
@@ -180,6 +180,16 @@ impl Tables {
                     found
                 });
         }
+        // What its other copy does not say, because it is damaged or a process was killed before it said so, is written there.
+        let is_alone = |pair: &PairId| {
+            let [one, other] = copies_of(*pair);
+            one[pair::CONTENTS..] != other[pair::CONTENTS..]
+                || !has_seal(one, pair::MAGIC)
+                || !has_seal(other, pair::MAGIC)
+        };
+        let leases = (0..geometry.lease_pages()).map(PairId::Leases);
+        let mirrored = geometry.disks().map(PairId::Disk).chain(leases);
+        tables.alone = mirrored.filter(is_alone).collect();
         for number in 0..geometry.lease_pages() {
             let pair = PairId::Leases(number);
             match tables.leases.decode(pool, number, copies_of(pair)) {

@@ -425,7 +425,7 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
             // Who has one disk waits for it.
             let opened = tokio::spawn(async move {
                 if !is_alone {
-                    looks.wait(&opener, &of).await?;
+                    looks.wait(&opener, &of, refused::START_MAX).await?;
                 }
                 tokio::task::spawn_blocking(move || opener.open(&of)).await?
             });

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -35,10 +35,12 @@ use crate::config::DiskSpec;
 const TRY_EVERY: Duration = Duration::from_secs(10);
 /// Time that the storage of a disk has to answer before others are tried again.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// The same where somebody asks for this disk, or the daemon starts.
+/// The same where somebody asks for this disk.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The same at a start, when paths to storage may have to be found first.
+pub(super) const START_MAX: Duration = Duration::from_secs(15);
 /// Disks whose storage is waited for at a time.
-const LOOKS_MAX: usize = 16;
+const LOOKS_MAX: usize = 256;
 /// What is told when they do.
 pub(super) const EVERYWHERE: &str = "the disk is served everywhere now";
 
@@ -104,13 +106,18 @@ impl Looks {
     ///
     /// # Errors
     /// It does not in time.
-    pub(super) async fn wait(&self, opener: &Arc<Opener>, spec: &DiskSpec) -> Result<()> {
-        ensure!(
-            self.answers(opener, spec, ANSWER_MAX).await != Some(false),
-            "its primary storage or its flash does not answer; that is tried again every {} s",
-            TRY_EVERY.as_secs()
-        );
-        Ok(())
+    pub(super) async fn wait(
+        &self,
+        opener: &Arc<Opener>,
+        spec: &DiskSpec,
+        patience: Duration,
+    ) -> Result<()> {
+        let why = match self.answers(opener, spec, patience).await {
+            Some(true) => return Ok(()),
+            Some(false) => "its primary storage or its flash does not answer",
+            None => "too many other disks have storage that does not answer",
+        };
+        bail!("{why}; that is tried again every {} s", TRY_EVERY.as_secs())
     }
 }
 
@@ -212,7 +219,7 @@ pub(super) async fn serve(
 ) -> Result<Resolved> {
     if decision.is_none()
         && let Ok(spec) = find(state, name)
-        && let Err(error) = state.looks.wait(&state.opener, &spec).await
+        && let Err(error) = state.looks.wait(&state.opener, &spec, ANSWER_MAX).await
     {
         // Somebody may have opened it meanwhile.
         let spec = find(state, name)?;

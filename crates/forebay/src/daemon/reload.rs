@@ -183,7 +183,8 @@ async fn read_secrets(
         };
         targets.into_iter().map(read).collect::<Vec<_>>()
     });
-    let told = read.await.unwrap_or_default().into_iter().filter_map(|(target, others)| {
+    let read = read.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let told = read.into_iter().filter_map(|(target, others)| {
         let (text, error) = match others {
             Ok(false) => return None,
             Ok(true) => (

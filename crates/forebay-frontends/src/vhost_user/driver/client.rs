@@ -34,7 +34,7 @@ impl Client for Queue {
         match self.waiting {
             None => self.take_requests(cx),
             // It does not come again: the ring is looked at when nothing waits any more.
-            Some(_) => self.is_armed = false,
+            Some(_) => self.disarm(),
         }
     }
 

@@ -126,7 +126,8 @@ async fn storage_that_hangs_is_waited_for_once_and_in_nobodys_turn() {
     }
     let another = DiskSpec { backend: "mem:1MiB".into(), ..disk.clone() };
     assert_eq!(looks.answers(&opener, &another, soon).await, None);
-    looks.wait(&opener, &another).await.unwrap();
+    let error = looks.wait(&opener, &another, soon).await.unwrap_err().to_string();
+    assert!(error.contains("too many other disks"), "{error}");
     drop(others);
     assert_eq!(looks.answers(&opener, &another, Duration::from_secs(60)).await, Some(true));
     std::fs::File::options().write(true).open(&path).unwrap();
