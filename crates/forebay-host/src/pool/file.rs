@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
@@ -21,9 +21,8 @@ pub(super) mod medium;
 
 /// Time that the kernel has to finish the I/O of a process that was killed; unit tests kill none.
 pub const LOCK_WAIT: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 30_000 });
-/// Pages that are found bad, one after the other, in one read. Each may take the kernel many seconds, and a device that dies
-/// has only such.
-const UNREADABLE_MAX: u32 = 16;
+/// Time that bad pages of one read may take. A device that dies takes many seconds for each, and has only such.
+const UNREADABLE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pages moved by one call to the kernel.
 const PAGES_PER_CALL: usize = 256;
 
@@ -232,10 +231,11 @@ impl PoolFile {
     }
 
     /// The same page by page where that fails: a few bad sectors are not to take the rest with them. Pages that cannot be read
-    /// count as damaged, and after [`UNREADABLE_MAX`] of them all that follow; the error of the last one.
+    /// count as damaged; the error of the last one.
     ///
     /// # Errors
-    /// `UnexpectedEof` when it is too short.
+    /// `UnexpectedEof` when it is too short, and the kernel's when that takes too long: a page that was not tried is not
+    /// damaged.
     pub fn read_what_can_be_read(
         &self,
         offset: u64,
@@ -244,19 +244,15 @@ impl PoolFile {
         if self.read(offset, pages).is_ok() {
             return Ok(None);
         }
-        let (mut last, mut left) = (None, UNREADABLE_MAX);
+        let (mut last, begun) = (None, Instant::now());
         for (page, at) in pages.iter_mut().zip((offset..).step_by(PAGE_LEN)) {
-            if left == 0 {
-                *page = PoolPage::UNREADABLE;
-                continue;
-            }
             match self.read(at, std::slice::from_mut(page)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
+                Err(error) if begun.elapsed() > UNREADABLE_TIME_MAX => return Err(error),
                 Err(error) => {
                     *page = PoolPage::UNREADABLE;
                     last = Some(error);
-                    left -= 1;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, SessionEnd};
 use forebay_core::flash_pool::lease::{Holder, Lease, LeaseTable, NotHeld, Role};
 use forebay_core::flash_pool::pair::{self, PairInvalid};
@@ -116,11 +116,16 @@ impl Tables {
     pub fn have_disks(file: &PoolFile, superblock: Superblock) -> Result<bool> {
         let geometry = superblock.geometry;
         let pages = pairs(file, geometry)?;
-        Ok(geometry.disks().any(|number| {
+        let has_disks = geometry.disks().any(|number| {
             let at = geometry.place(PairId::Disk(number)) as usize;
             let copies = [&pages[0][at].0, &pages[1][at].0];
             DiskRecord::decode(&superblock, number, copies).is_ok_and(|(_, disk)| disk.is_some())
-        }))
+        });
+        ensure!(
+            has_disks || !pages.iter().flatten().any(PoolPage::is_unreadable),
+            "pages of the tables cannot be read, and without them nobody knows whether the pool has disks"
+        );
+        Ok(has_disks)
     }
 
     /// Reads the tables of the pool that `superblock` says is on `file`.
@@ -180,12 +185,15 @@ impl Tables {
                     found
                 });
         }
-        // What its other copy does not say, because it is damaged or a process was killed before it said so, is written there.
+        // What its other copy does not say, because it rotted or a process was killed before it said so, is written there. One
+        // that cannot be read stays: it may be the newer, and be read later.
         let is_alone = |pair: &PairId| {
-            let [one, other] = copies_of(*pair);
-            one[pair::CONTENTS..] != other[pair::CONTENTS..]
-                || !has_seal(one, pair::MAGIC)
-                || !has_seal(other, pair::MAGIC)
+            let index = geometry.place(*pair) as usize;
+            let copies = [&pages[0][index], &pages[1][index]];
+            let [one, other] = copies.map(|page| &page.0);
+            let is_same = one[pair::CONTENTS..] == other[pair::CONTENTS..]
+                && copies.iter().all(|page| has_seal(&page.0, pair::MAGIC));
+            !is_same && !copies.iter().any(|page| page.is_unreadable())
         };
         let leases = (0..geometry.lease_pages()).map(PairId::Leases);
         let mirrored = geometry.disks().map(PairId::Disk).chain(leases);

@@ -183,7 +183,13 @@ async fn read_secrets(
         };
         targets.into_iter().map(read).collect::<Vec<_>>()
     });
-    let read = read.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let read = match read.await {
+        Ok(read) => read,
+        Err(error) => {
+            let (text, error) = ("CHAP secrets could not be read again", Some(error.to_string()));
+            return vec![Change { disk: None, kind: "secrets".into(), text: text.into(), error }];
+        }
+    };
     let told = read.into_iter().filter_map(|(target, others)| {
         let (text, error) = match others {
             Ok(false) => return None,
