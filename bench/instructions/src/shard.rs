@@ -94,6 +94,7 @@ impl Shard {
             actions: Actions::with_capacity(ACTIONS),
             access: Permission::All,
             is_held: false,
+            has_news: false,
         });
         let now = Nanos(0);
         let mut cx = Context { now, reactor: &mut reactor, disks: &mut disk };

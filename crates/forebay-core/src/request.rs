@@ -82,6 +82,17 @@ impl Op {
 }
 
 impl Op {
+    /// True when it changes the disk, and may be acknowledged before it is durable.
+    pub fn is_volatile(&self) -> bool {
+        match *self {
+            Op::Write { fua, .. }
+            | Op::CompareAndWrite { fua, .. }
+            | Op::Discard { fua }
+            | Op::WriteZeroes { fua, .. } => !fua,
+            Op::Read { .. } | Op::Flush | Op::Prefetch | Op::Allocation | Op::CacheState => false,
+        }
+    }
+
     /// The memory that comes with it.
     pub fn buffer(&self) -> Option<Buffer> {
         match *self {

@@ -448,8 +448,8 @@ impl Device {
     }
 
     /// Whether it may begin.
-    pub fn may_begin(&self, unit: Option<usize>, stage: Stage) -> bool {
-        unit.is_none_or(|unit| self.beside[unit].order.may_begin(stage))
+    pub fn may_begin(&self, unit: usize, stage: Stage) -> bool {
+        self.beside[unit].order.may_begin(stage)
     }
 
     /// It is gone.

@@ -64,6 +64,8 @@ pub struct Task {
     pub number: u64,
     /// It has waited for room in the session since it was asked last.
     pub waits_for_room: bool,
+    /// The engine has a write of it that was begun with the write cache on.
+    pub is_cached: bool,
     /// When all its data must have come.
     pub deadline: Nanos,
     /// When it may begin.
@@ -96,8 +98,6 @@ pub struct Work {
     pub needed: u64,
     /// How far it is, in the words of whoever does it.
     pub progress: u64,
-    /// The engine has a write of it that was begun with the write cache on.
-    pub is_cached: bool,
 }
 
 impl Task {

@@ -279,8 +279,26 @@ impl Queue {
             count(&self.tells.counters.replayed);
         }
         count(&self.tells.counters.requests);
-        self.submit(cx, head, asked);
-        Ok(Some(asked.data_len()))
+        let len = asked.data_len();
+        match len > REQUEST_MAX {
+            true => self.submit_first_part(cx, head, asked),
+            false => self.submit(cx, head, asked),
+        }
+        Ok(Some(len))
+    }
+
+    /// Submits the first part of a transfer that is longer than the engine takes, unless the disk is too small for all of it.
+    fn submit_first_part(&mut self, cx: &mut Context<'_>, head: u16, asked: Asked) {
+        let backend = cx.port(self.known.disk).engine.config().backend;
+        match asked {
+            Asked::Write(range) if range.end > backend.size => {
+                self.answer(head, Status::Error, 0);
+            }
+            _ => {
+                let part = self.requests.part(head, Some(asked));
+                self.submit(cx, head, part);
+            }
+        }
     }
 
     fn submit(&mut self, cx: &mut Context<'_>, head: u16, asked: Asked) {
@@ -289,10 +307,6 @@ impl Queue {
         let (range, op) = match asked {
             Asked::Write(range) if range.end > backend.size || backend.read_only => {
                 return self.answer(head, Status::Error, 0);
-            }
-            Asked::Read(range) | Asked::Write(range) if range.len() > REQUEST_MAX => {
-                let part = self.requests.part(head, Some(asked));
-                return self.submit(cx, head, part);
             }
             Asked::Read(range) => (range, Op::Read { no_admit: false }),
             Asked::Write(range) => return self.submit_write(cx, head, range),
@@ -315,7 +329,7 @@ impl Queue {
             self.waiting = Some(Waiting::Memory { head, range });
             return;
         };
-        let (map, data) = self.requests.data(head);
+        let (map, data, _) = self.requests.data(head);
         let (span, done) = (buffer.at(range), self.requests.done(head));
         let memory = &cx.port(disk).memory;
         memory.edit(span.offset, span.len, |bytes| chain::gather(map, data, done, bytes));
@@ -352,7 +366,7 @@ impl Queue {
     }
 
     fn answer_serial(&mut self, head: u16) {
-        let (map, data) = self.requests.data(head);
+        let (map, data, _) = self.requests.data(head);
         let len = chain::len(data).min(SERIAL_BYTES as u64);
         chain::scatter(map, data, 0, &self.device.serial[..len as usize]);
         self.answer(head, Status::Ok, len as u32);

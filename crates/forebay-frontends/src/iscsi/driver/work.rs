@@ -183,16 +183,19 @@ impl Connection {
         {
             return Asked::Reserved;
         }
-        let durable = op.durable();
-        let is_off = unit.is_some_and(|unit| device.is_write_through(unit));
-        let (op, is_cached) = if is_off { (durable, false) } else { (op, op != durable) };
+        let is_volatile = op.is_volatile();
+        let is_off = is_volatile && unit.is_some_and(|unit| device.is_write_through(unit));
+        let op = if is_off { op.durable() } else { op };
         let request = Request { tag: self.link.tag(key), range, op };
         if cx.submit_unchecked(disk, request).is_err() {
             return Asked::Busy;
         }
-        if let (true, Some(unit)) = (is_cached, unit) {
+        if is_volatile
+            && !is_off
+            && let Some(unit) = unit
+        {
             device.begin_cached(unit);
-            self.session.task_mut(key).work.is_cached = true;
+            self.session.task_mut(key).is_cached = true;
         }
         Asked::Yes
     }
@@ -257,12 +260,12 @@ impl Connection {
         let Answer { disk, reply, slices, extents } = answer;
         let key = reply.tag.0 as u32;
         let task = self.session.task_mut(key);
-        if std::mem::take(&mut task.work.is_cached)
+        if task.is_cached
             && let Some(unit) = task.unit
         {
+            task.is_cached = false;
             device.end_cached(unit);
         }
-        let task = self.session.task(key);
         if task.phase == Phase::Aborted {
             release(cx, disk, reply);
             let session = &mut self.session;

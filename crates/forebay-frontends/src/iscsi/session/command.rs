@@ -58,6 +58,7 @@ impl Session {
             held: 0,
             number: self.waiting.count(),
             waits_for_room: false,
+            is_cached: false,
             deadline: Nanos::NEVER,
             stage: unit.and_then(|unit| device.enter(unit, command.attribute)),
         };

@@ -165,9 +165,10 @@ impl Session {
     /// Whether all tasks that are to be done before have ended.
     pub fn may_begin(&self, device: &Device, key: u32) -> bool {
         let task = self.task(key);
-        let is_early = matches!(task.work.medium, Some(Medium::CacheOff))
-            && task.unit.is_some_and(|unit| device.has_cached(unit));
-        !is_early && device.may_begin(task.unit, task.stage)
+        let Some(unit) = task.unit else { return true };
+        let is_early =
+            || matches!(task.work.medium, Some(Medium::CacheOff)) && device.has_cached(unit);
+        device.may_begin(unit, task.stage) && !is_early()
     }
 
     /// The task at the front, as [`Session::ready`] said, is being carried out.

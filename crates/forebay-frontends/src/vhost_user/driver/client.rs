@@ -6,6 +6,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 
 use super::super::chain::{self, Broken};
+use super::requests::Parts;
 use super::{Phase, Queue, Waiting, count, tag};
 use crate::client::{Answer, Client, Context, DiskId, Tokens};
 
@@ -42,8 +43,9 @@ impl Client for Queue {
         let Answer { disk, reply, slices, .. } = answer;
         let head = reply.tag.0 as u16;
         let port = cx.port(disk);
-        let (map, pieces) = self.requests.data(head);
-        let mut written = self.requests.bytes_read(head);
+        let (map, pieces, parts) = self.requests.data(head);
+        let is_in_parts = parts.is_some();
+        let mut written = parts.map_or(0, Parts::bytes_read);
         let mut copy = |span: Span| {
             port.memory.look(span.offset, span.len, |bytes| {
                 chain::scatter(map, pieces, written, bytes);
@@ -62,7 +64,7 @@ impl Client for Queue {
         }
         if reply.status == IoStatus::ShuttingDown && self.ring.survives() {
             self.forget(head);
-        } else if reply.status.is_ok() && self.requests.part_ended(head) {
+        } else if is_in_parts && reply.status.is_ok() && self.requests.part_ended(head) {
             self.next_parts.push_back(head);
         } else {
             self.answer(head, reply.status.into(), written as u32);

@@ -28,12 +28,12 @@ struct Slot {
     /// The memory that these belong to.
     memory: MemoryId,
     /// Of a transfer in parts.
-    parts: Option<Parts>,
+    parts: Option<Box<Parts>>,
 }
 
 /// A transfer in parts.
 #[derive(Clone, Copy, Debug)]
-struct Parts {
+pub(super) struct Parts {
     /// All of it.
     asked: Asked,
     /// Bytes of the parts that are done.
@@ -41,6 +41,11 @@ struct Parts {
 }
 
 impl Parts {
+    /// Bytes of a read that are in the guest's memory, of the parts that are done.
+    pub(super) fn bytes_read(&self) -> u64 {
+        if matches!(self.asked, Asked::Read(_)) { self.done } else { 0 }
+    }
+
     /// The part that is to be carried out, or is being carried out.
     fn range(&self, whole: ByteRange) -> ByteRange {
         let start = whole.start + self.done;
@@ -73,17 +78,19 @@ impl Requests {
         true
     }
 
-    /// Where the data of a request are, or go.
-    pub(super) fn data(&self, head: u16) -> (&GuestMap, &[Piece]) {
+    /// Where the data of a request are, or go, and how far it is, if it is a transfer in parts.
+    pub(super) fn data(&self, head: u16) -> (&GuestMap, &[Piece], Option<&Parts>) {
         let slot = &self.slots[usize::from(head)];
-        (self.memories.of(slot.memory), &slot.data)
+        (self.memories.of(slot.memory), &slot.data, slot.parts.as_deref())
     }
 
     /// The next part of a transfer in parts. The first time `asked` is all of it.
     pub(super) fn part(&mut self, head: u16, asked: Option<Asked>) -> Asked {
         let slot = &mut self.slots[usize::from(head)];
-        slot.parts = slot.parts.or(asked.map(|asked| Parts { asked, done: 0 }));
-        let parts = slot.parts.expect("a transfer in parts");
+        if let Some(asked) = asked {
+            slot.parts = Some(Box::new(Parts { asked, done: 0 }));
+        }
+        let parts = slot.parts.as_ref().expect("a transfer in parts");
         match parts.asked {
             Asked::Read(whole) => Asked::Read(parts.range(whole)),
             Asked::Write(whole) => Asked::Write(parts.range(whole)),
@@ -93,15 +100,7 @@ impl Requests {
 
     /// Bytes of a transfer that are done, before the part that is being carried out.
     pub(super) fn done(&self, head: u16) -> u64 {
-        self.slots[usize::from(head)].parts.map_or(0, |parts| parts.done)
-    }
-
-    /// Bytes of a read that are in the guest's memory, of the parts that are done.
-    pub(super) fn bytes_read(&self, head: u16) -> u64 {
-        match self.slots[usize::from(head)].parts {
-            Some(Parts { asked: Asked::Read(_), done }) => done,
-            Some(_) | None => 0,
-        }
+        self.slots[usize::from(head)].parts.as_ref().map_or(0, |parts| parts.done)
     }
 
     /// A request to the engine succeeded; true when there are more parts.
