@@ -5,8 +5,8 @@
 //!                                                                                   └► (FUA: flush) ─► reply
 //! ```
 //! Pieces bound the work of one step (a discard may cover the whole disk). A backend that cannot
-//! write zeroes is written zeroes to, unless the client wants it fast or not at all, and so are parts
-//! of a logical block at either end. A discard is
+//! write zeroes is written zeroes to, unless the client wants it fast or not at all. So are parts of
+//! a logical block at either end. A discard is
 //! advice: what is not whole logical blocks is left alone, and a backend that cannot discard is not
 //! asked. With FUA it ends with a flush all the same.
 
