@@ -4,7 +4,7 @@ import statistics
 
 from ab import hit_ratio
 from lab import ROOT, scenario
-from published import SIZE, Database, hot_region
+from published import Database, hot_region
 
 PLOT = os.path.join(ROOT, "docs", "published-results.svg")
 PARTS = (0.25, 0.5, 2 / 3, 0.85, 1)
@@ -21,12 +21,11 @@ def published_results(run):
             "iops": measured["iops"], "mean_us": reads["mean_ns"] / 1e3, "p50_us": reads["p50_ns"] / 1e3,
             "p99_us": reads["p99_ns"] / 1e3, "hit_ratio": hits})
 
-    image = run.bed.image("san.raw", SIZE, "holes")
     for _ in run.rounds():
-        ab = hot_region(run.bed, image)
+        ab = hot_region(run.bed)
         note("without cache, hot region", ab.without)
         note("warm cache, hot region", ab.warm)
-        database, without = Database(run.bed, image), []
+        database, without = Database(run.bed), []
         for part in PARTS:
             ab = database.with_cache(part)
             without.append(ab.without)

@@ -14,18 +14,18 @@ PAGES = 200  # of the database
 SKEWED = {"ram": "2624KiB", "block-size": "8KiB", "grid-offset": "0", "policy": "s3fifo"}
 
 
-def hot_region(bed, image, count=1000):
+def hot_region(bed, count=1000):
     """Four of five reads in a hot region that the cache about holds."""
     requests = skewed(bed.random, count, per_second=250, size=SIZE, places=250, region=128 * MIB, share=0.8)
     trace = write_requests(bed.path("hot-region.msr"), requests)
-    return Ab(bed, trace, image, SKEWED, "hot-region")
+    return Ab(bed, trace, SIZE, SKEWED, "hot-region")
 
 
 class Database:
     """Reads of all pages alike, with a cache of a part of them."""
 
-    def __init__(self, bed, image, count=500):
-        self.bed, self.image = bed, image
+    def __init__(self, bed, count=500):
+        self.bed = bed
         requests = random_set(bed.random, count, per_second=150, size=SIZE, places=PAGES)
         self.trace = write_requests(bed.path("database.msr"), requests)
 
@@ -33,4 +33,4 @@ class Database:
         """`part` of the pages fit."""
         kib = int(PAGES * part) * BLOCK // 1024
         settings = {"ram": "%dKiB" % kib, "block-size": "8KiB", "grid-offset": "0", "policy": "lru"}
-        return Ab(self.bed, self.trace, self.image, settings, "database-%d" % kib)
+        return Ab(self.bed, self.trace, SIZE, settings, "database-%d" % kib)

@@ -2,7 +2,7 @@
 import json
 import os
 
-from ab import Ab, hit_ratio, settings_of
+from ab import SAN, Ab, hit_ratio, settings_of
 from bed import GIB, MIB, eventually, test
 from test_shown import events
 from test_write_back import attach, disk_command
@@ -184,10 +184,10 @@ def what_has_no_identity_keeps_no_advice(bed):
 
 @test(forebay_only=True, alone=True)
 def an_ab_on_the_modelled_san_lands_where_it_was_predicted(bed):
-    image, out = bed.image("san.raw", 4 * GIB, "holes"), bed.path("without.json")
+    out = bed.path("without.json")
     requests = skewed(bed.random, 1500, per_second=250, size=4 * GIB, places=250, region=128 * MIB, share=0.85)
     trace = write_requests(bed.path("skewed.msr"), requests)
-    bed.run([bed.program, "trace", "replay", trace, "--target", "model:san?inner=file:" + image, "--overwrite", "--json", out])
+    bed.run([bed.program, "trace", "replay", trace, "--target", SAN % (4 * GIB), "--overwrite", "--json", out])
     with open(out) as f:
         san = json.load(f)["runs"][0]["reads"]["mean_ns"]
     told = json.loads(bed.run([bed.program, "trace", "advise", trace, "--ram", "2560KiB", "--backend-latency",
@@ -195,7 +195,7 @@ def an_ab_on_the_modelled_san_lands_where_it_was_predicted(bed):
     plan = told["plan"]
     [low, high], [fast, slow] = plan["hit_ratio_range"], plan["read_mean_range_ns"]
     assert high - low < 0.35 and slow < san / 2, plan
-    ab = Ab(bed, trace, image, settings_of(told["options"], bed.path("pool")), "ab")
+    ab = Ab(bed, trace, 4 * GIB, settings_of(told["options"], bed.path("pool")), "ab")
     hits, mean = hit_ratio(ab.warm), ab.warm["reads"]["mean_ns"]
     assert low <= hits <= high, (low, hits, high)
     assert fast <= mean <= slow, (fast, mean, slow)

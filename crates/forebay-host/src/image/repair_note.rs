@@ -4,7 +4,8 @@
 //!   note ─► windows in place ─► retired ─► time of the image as it was, durable ─► note removed
 //! ```
 //! A repair that dies leaves the note, and the next one of the same journal goes on with that time. The time tells the image
-//! from a backup, and by it the disk knows the image again. The note is the file `IMAGE.forebay.repair`, three lines of text:
+//! from a backup, and by it the disk knows the image again. A note whose image was written at another time than its repair does
+//! not count: somebody else wrote, and the disk must see that. The note is the file `IMAGE.forebay.repair`, three lines of text:
 //!
 //! ```text
 //! Forebay repair 1
@@ -15,11 +16,13 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use forebay_core::flash_pool::fence::Timestamp;
 
+use super::APART_MAX;
 use crate::fence::{remove, replace};
 use crate::journal::keep_time;
 
@@ -50,18 +53,24 @@ impl RepairNote {
                 new.path.display()
             )
         };
-        let text = match fs::read_to_string(&new.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(new),
+        let read = || Ok((fs::read_to_string(&new.path)?, fs::metadata(&new.path)?));
+        let (text, metadata) = match read() {
+            Ok(left) => left,
+            Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => return Ok(new),
             Err(error) => return Err(error).with_context(cannot),
         };
-        let (noted, modified) =
+        let (noted, before) =
             decode(&text).context("it is no note of a repair").with_context(cannot)?;
-        match noted == nonce {
-            true => Ok(RepairNote { modified, is_left: true, ..new }),
+        if noted != nonce {
             // The disk was served since.
-            false => Ok(new),
+            return Ok(new);
         }
+        // Both times are of one file system, and its one clock.
+        let (from, nanos) = (metadata.mtime(), metadata.mtime_nsec() as u32);
+        let until = from.saturating_add(APART_MAX.as_secs() as i64);
+        let is_by_repair = (from, nanos) <= modified && modified <= (until, nanos);
+        let modified = if is_by_repair { before } else { modified };
+        Ok(RepairNote { modified, is_left: true, ..new })
     }
 
     /// Makes it durable.
@@ -106,11 +115,19 @@ mod tests {
         let sidecar = folder.path().join("db.raw.forebay");
         let of = |nonce, modified| RepairNote::of(&sidecar, nonce, modified).unwrap().modified;
         RepairNote::of(&sidecar, 0xab, (-5, 7)).unwrap().write().unwrap();
-        assert_eq!((of(0xab, (9, 9)), of(0xac, (9, 9))), ((-5, 7), (9, 9)));
+        let there = fs::metadata(folder.path().join("db.raw.forebay.repair")).unwrap();
+        let during = |seconds: i64| (there.mtime() + seconds, there.mtime_nsec() as u32);
+        let now = during(60);
+        assert_eq!((of(0xab, now), of(0xac, now)), ((-5, 7), now));
+        for (written, is_by_repair) in [(-1, false), (0, true), (600, true), (601, false)] {
+            let time = during(written);
+            assert_eq!(of(0xab, time) == (-5, 7), is_by_repair, "{written}");
+            assert!(is_by_repair || of(0xab, time) == time, "somebody else wrote to the image");
+        }
         let image = folder.path().join("db.raw");
         fs::write(&image, "").unwrap();
-        RepairNote::of(&sidecar, 0xab, (9, 9)).unwrap().restore(&image).unwrap();
-        assert_eq!(of(0xab, (9, 9)), (9, 9), "it is gone");
+        RepairNote::of(&sidecar, 0xab, now).unwrap().restore(&image).unwrap();
+        assert_eq!(of(0xab, now), now, "it is gone");
         fs::write(folder.path().join("db.raw.forebay.repair"), "Forebay repair 1\n").unwrap();
         let error = RepairNote::of(&sidecar, 0xab, (9, 9)).unwrap_err().to_string();
         assert!(error.contains("db.raw.forebay.repair"), "{error}");

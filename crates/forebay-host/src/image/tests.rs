@@ -125,13 +125,31 @@ fn a_repair_that_ended_early_is_followed_by_one_that_finds_the_same() {
             let primary = || Primary::of(&probe, None, false);
             journal::repair(&bed.journal(None), OWNER, primary, SIZE, false).unwrap();
         }
-        // Much later somebody tries again.
+        // Much later somebody tries again, and that repair dies too.
         bed.set_time("db.raw", from_now(7200));
+        bed.set_time("db.raw.forebay.repair", from_now(7200));
         let expect = if is_retired { ImageState::InPlace } else { ImageState::Repaired };
         assert_eq!(bed.repair(None, false).unwrap().state, expect);
         assert_eq!((bed.byte(), bed.time()), (0x11, before), "retired: {is_retired}");
         assert!(!bed.path("db.raw.forebay.repair").exists());
     }
+}
+
+#[test]
+fn whoever_writes_to_an_image_after_a_repair_that_died_is_not_hidden_by_the_next_one() {
+    let bed = Bed::new(None);
+    bed.set_time("db.raw", from_now(-20));
+    let image = Image::open(&bed.image(), None, false, None).unwrap();
+    image.repair_note().unwrap().unwrap().write().unwrap();
+    drop(image);
+    let later = from_now(7200);
+    bed.set_time("db.raw", later);
+    let error = bed.repair(None, false).unwrap_err().to_string();
+    assert!(error.contains("later than its journal") && error.contains("--force"), "{error}");
+    assert_eq!((bed.byte(), bed.time()), (0, later));
+    assert_eq!(bed.repair(None, true).unwrap().state, ImageState::Repaired);
+    assert_eq!((bed.byte(), bed.time()), (0x11, later), "its disk sees that");
+    assert!(!bed.path("db.raw.forebay.repair").exists());
 }
 
 #[test]

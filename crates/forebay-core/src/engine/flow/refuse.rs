@@ -47,6 +47,7 @@ impl Parts {
         write_back.lose();
         let status = *self.refuses.get_or_insert(IoStatus::IoError);
         self.refuse_unstarted(status, cx);
+        self.refuse_reads(status, cx);
         self.refuse_waiting(status, cx);
         self.release_owners(cx);
     }
@@ -98,6 +99,21 @@ impl Parts {
         while let Some(key) = first(self) {
             self.requests.answer(key, status, ReplyData::None, None, cx);
             self.requests.forget(key, cx);
+        }
+    }
+
+    /// Answers the reads that are under way: what they wait for on flash may never come.
+    fn refuse_reads(&mut self, status: IoStatus, cx: &mut Cx<'_>) {
+        let is_read = |key: &Key| {
+            let entry = &self.requests.table[*key];
+            let reads = matches!(entry.job, Job::Read(_)) && entry.stage == Stage::Running;
+            reads && !entry.answered
+        };
+        let reads: Vec<Key> =
+            self.requests.table.iter().map(|(key, _)| key).filter(is_read).collect();
+        for key in reads {
+            self.requests.answer(key, status, ReplyData::None, None, cx);
+            self.let_go(key, cx);
         }
     }
 

@@ -329,6 +329,32 @@ fn a_destage_read_that_never_ends_stops_the_disk_instead_of_holding_its_writers(
 }
 
 #[test]
+fn reads_that_flash_never_answers_are_refused_when_the_log_is_lost() {
+    let mut rig = write_back(Config { on_timeout: OnTimeout::Wait, ..with_log() });
+    rig.write_with(1, 512, 1024, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.write_with(2, 8192, 4096, 8, true);
+    rig.settle_until("log R 8192+4096");
+    // One has the page that parts are read through, one waits for it, one reads a page, and one is compared.
+    rig.read(3, 0, 4096);
+    rig.read(4, 0, 4096);
+    rig.read(5, 8192, 4096);
+    rig.compare_and_write(6, 8192, &[8; 4096], 1, true);
+    rig.read(7, 8192, 4096);
+    wait_without_flash(&mut rig, 120);
+    assert!(rig.engine.log_statistics(rig.now).unwrap().is_lost);
+    for tag in 3..8 {
+        assert_eq!(rig.replied(tag).1, IoStatus::IoError, "{tag}");
+    }
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    rig.engine.check_invariants();
+    rig.sent();
+    assert!(rig.engine.is_idle());
+}
+
+#[test]
 fn a_destage_read_that_never_ends_fails_a_log_that_nobody_writes_to() {
     let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 7, true);
