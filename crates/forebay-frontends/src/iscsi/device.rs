@@ -360,8 +360,11 @@ impl Device {
     }
 
     /// It is gone.
-    pub fn end_cache_off(&mut self, unit: usize) {
-        self.beside[unit].turns_off -= 1;
+    #[cold]
+    pub fn end_cache_off(&mut self, unit: Option<usize>) {
+        if let Some(unit) = unit {
+            self.beside[unit].turns_off -= 1;
+        }
     }
 
     /// The engine has a write that was begun with the write cache on.

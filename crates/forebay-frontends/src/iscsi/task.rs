@@ -37,6 +37,17 @@ pub enum Phase {
     Aborted,
 }
 
+/// What a unit counts of a task, for the order of cached writes and of whoever turns the write cache off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Nothing.
+    No,
+    /// The engine has a write of it that was begun with the write cache on.
+    CachedWrite,
+    /// It turns the write cache off.
+    CacheOff,
+}
+
 /// A command.
 #[derive(Debug)]
 pub struct Task {
@@ -64,8 +75,8 @@ pub struct Task {
     pub number: u64,
     /// It has waited for room in the session since it was asked last.
     pub waits_for_room: bool,
-    /// The engine has a write of it that was begun with the write cache on.
-    pub is_cached: bool,
+    /// What its unit counts of it.
+    pub counted: Counted,
     /// When all its data must have come.
     pub deadline: Nanos,
     /// When it may begin.

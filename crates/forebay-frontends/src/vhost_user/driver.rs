@@ -288,6 +288,7 @@ impl Queue {
     }
 
     /// Submits the first part of a transfer that is longer than the engine takes, unless the disk is too small for all of it.
+    #[cold]
     fn submit_first_part(&mut self, cx: &mut Context<'_>, head: u16, asked: Asked) {
         let backend = cx.port(self.known.disk).engine.config().backend;
         match asked {
@@ -301,6 +302,7 @@ impl Queue {
         }
     }
 
+    #[inline(always)]
     fn submit(&mut self, cx: &mut Context<'_>, head: u16, asked: Asked) {
         let (fua, none) = (self.device.durable, ByteRange::at(0, 0));
         let backend = cx.port(self.known.disk).engine.config().backend;
@@ -358,6 +360,7 @@ impl Queue {
     }
 
     /// Submits the next part of a transfer; false when there is none to submit.
+    #[cold]
     fn submit_part(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(head) = self.next_parts.pop_front() else { return false };
         let part = self.requests.part(head, None);

@@ -18,7 +18,7 @@ use forebay_core::status::IoStatus;
 
 use super::super::device::Device;
 use super::super::session::Passed;
-use super::super::task::{Memory, Phase, Sink};
+use super::super::task::{Counted, Memory, Phase, Sink};
 use super::{Connection, Phase as ConnectionPhase};
 use crate::client::{Answer, Context, DiskId};
 use crate::scsi::{Done, Medium};
@@ -183,21 +183,43 @@ impl Connection {
         {
             return Asked::Reserved;
         }
-        let is_volatile = op.is_volatile();
-        let is_off = is_volatile && unit.is_some_and(|unit| device.is_write_through(unit));
-        let op = if is_off { op.durable() } else { op };
         let request = Request { tag: self.link.tag(key), range, op };
-        if cx.submit_unchecked(disk, request).is_err() {
+        match unit.filter(|_| op.is_volatile()) {
+            Some(unit) => self.submit_volatile(cx, device, (disk, unit, key), request),
+            None if cx.submit_unchecked(disk, request).is_ok() => Asked::Yes,
+            None => Asked::Busy,
+        }
+    }
+
+    /// The same of what may be acknowledged before it is durable, if the write cache is on.
+    fn submit_volatile(
+        &mut self,
+        cx: &mut Context<'_>,
+        device: &mut Device,
+        (disk, unit, key): (DiskId, usize, u32),
+        request: Request,
+    ) -> Asked {
+        let is_off = device.is_write_through(unit);
+        let op = if is_off { request.op.durable() } else { request.op };
+        if cx.submit_unchecked(disk, Request { op, ..request }).is_err() {
             return Asked::Busy;
         }
-        if is_volatile
-            && !is_off
-            && let Some(unit) = unit
-        {
+        if !is_off {
             device.begin_cached(unit);
-            self.session.task_mut(key).is_cached = true;
+            self.session.task_mut(key).counted = Counted::CachedWrite;
         }
         Asked::Yes
+    }
+
+    /// The engine has answered a task. If that was a write that was begun with the write cache on, it has ended.
+    fn end_cached(&mut self, device: &mut Device, key: u32) {
+        let task = self.session.task_mut(key);
+        if task.counted == Counted::CachedWrite
+            && let Some(unit) = task.unit
+        {
+            task.counted = Counted::No;
+            device.end_cached(unit);
+        }
     }
 
     /// Bytes that are read for a task: what the initiator takes, in whole blocks.
@@ -259,14 +281,9 @@ impl Connection {
     ) {
         let Answer { disk, reply, slices, extents } = answer;
         let key = reply.tag.0 as u32;
-        let task = self.session.task_mut(key);
-        if task.is_cached
-            && let Some(unit) = task.unit
-        {
-            task.is_cached = false;
-            device.end_cached(unit);
-        }
+        let task = self.session.task(key);
         if task.phase == Phase::Aborted {
+            self.end_cached(device, key);
             release(cx, disk, reply);
             let session = &mut self.session;
             self.outbox.append(|out| session.retire_aborted(device, key, out));
@@ -290,8 +307,9 @@ impl Connection {
                 }
                 return;
             }
-            _ => {}
+            _ => self.end_cached(device, key),
         }
+        let medium = self.session.task(key).work.medium.as_ref().expect("as before");
         let outcome = match (medium, reply.data) {
             // Somebody came between the read and the write: both again.
             (Medium::OrWrite { .. }, _) if reply.status == IoStatus::Miscompare => Ok(false),

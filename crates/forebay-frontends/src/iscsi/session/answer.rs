@@ -2,9 +2,7 @@
 
 use super::super::codec::{Answer, HEADER, NO_TAG, Numbers, Pdu, Residual, padding};
 use super::super::digest;
-use super::super::task::{Phase, Sink, Task};
-use crate::scsi::Medium;
-
+use super::super::task::{Counted, Phase, Sink, Task};
 use super::{Broken, Buffer, Device, Response, Session, Status, WINDOW, text};
 
 /// Reasons of a reject (RFC 7143, 11.17.1).
@@ -171,8 +169,8 @@ impl Session {
     pub fn retire(&mut self, device: &mut Device, key: u32) -> Task {
         self.let_go(device, key);
         let task = self.tasks.remove(key);
-        if let (Some(unit), Some(Medium::CacheOff)) = (task.unit, &task.work.medium) {
-            device.end_cache_off(unit);
+        if task.counted == Counted::CacheOff {
+            device.end_cache_off(task.unit);
         }
         device.leave_order(task.unit, task.stage);
         task

@@ -10,7 +10,7 @@
 use forebay_core::ids::Nanos;
 
 use super::super::codec::{Answer, Command, NO_TAG, Pdu};
-use super::super::task::{DataOut, Phase, Sequence, Sink, Task, Verdict, Wish, Work};
+use super::super::task::{Counted, DataOut, Phase, Sequence, Sink, Task, Verdict, Wish, Work};
 use super::{Broken, Device, Session, Step, answer};
 use crate::scsi::{Cdb, Code, Key, Medium, Outcome, Response, Sense, Status};
 
@@ -58,7 +58,7 @@ impl Session {
             held: 0,
             number: self.waiting.count(),
             waits_for_room: false,
-            is_cached: false,
+            counted: Counted::No,
             deadline: Nanos::NEVER,
             stage: unit.and_then(|unit| device.enter(unit, command.attribute)),
         };
@@ -141,7 +141,8 @@ impl Session {
     ) -> Step {
         let taken = medium.data_out(super::super::BLOCK);
         let task = self.task_mut(key);
-        if medium == Medium::CacheOff {
+        if matches!(medium, Medium::CacheOff) {
+            task.counted = Counted::CacheOff;
             device.begin_cache_off(task.unit.expect("a unit said so"));
         }
         // The unit has cut a write to the blocks that the initiator has data for; the residual is of the command's.

@@ -9,9 +9,7 @@ use std::collections::VecDeque;
 use forebay_core::action::Buffer;
 use forebay_core::ids::Nanos;
 
-use super::super::task::{Memory, Phase, Sink, Task};
-use crate::scsi::Medium;
-
+use super::super::task::{Counted, Memory, Phase, Sink, Task};
 use super::{BYTES_MAX, Device, Response, Session, Status};
 
 /// The tasks that wait, and the disks' memory that a session has.
@@ -163,12 +161,12 @@ impl Session {
     }
 
     /// Whether all tasks that are to be done before have ended.
+    #[inline]
     pub fn may_begin(&self, device: &Device, key: u32) -> bool {
         let task = self.task(key);
         let Some(unit) = task.unit else { return true };
-        let is_early =
-            || matches!(task.work.medium, Some(Medium::CacheOff)) && device.has_cached(unit);
-        device.may_begin(unit, task.stage) && !is_early()
+        let is_early = task.counted == Counted::CacheOff && device.has_cached(unit);
+        !is_early && device.may_begin(unit, task.stage)
     }
 
     /// The task at the front, as [`Session::ready`] said, is being carried out.
