@@ -197,8 +197,6 @@ class Debian:
 
     def serve(self):
         """As the unit does: the user, and the folders that systemd makes."""
-        for folder in ["/run/forebay", "/var/lib/forebay"]:
-            self.run("install", "-d", "-o", "forebay", "-g", "forebay", folder)
         process = self.bed.spawn(
             ["chroot", "--userspec=forebay:forebay", self.root, "env", "-i", "RUNTIME_DIRECTORY=/run/forebay",
              "STATE_DIRECTORY=/var/lib/forebay", "/usr/bin/forebay", "serve", "--config", "/etc/forebay/forebay.toml"],
@@ -249,6 +247,8 @@ def the_package_is_installed_upgraded_removed_and_purged(bed):
     assert "kvm" in debian.run("id", "-nG", "forebay").split()
     assert int(debian.run("id", "-u", "forebay")) < 1000, "a system user: its files in /dev/shm stay"
     assert not os.path.lexists(debian.path("/etc/systemd/system/multi-user.target.wants/forebay.service"))
+    for folder in ("/run/forebay", "/var/lib/forebay"):
+        assert debian.run("stat", "-c", "%U %G", folder).split() == ["forebay", "forebay"], folder
     debian.run("systemctl", "enable", "forebay")
     assert os.path.lexists(debian.path("/etc/systemd/system/multi-user.target.wants/forebay.service"))
     # A fresh install serves nothing, and says so.
@@ -318,6 +318,8 @@ chown forebay /san/disk.raw
 cp /with-a-disk.toml /etc/forebay/forebay.toml
 forebay doctor --config /etc/forebay/forebay.toml > /doctor.txt
 say doctor "$?"
+runuser -u forebay -- forebay doctor --config /etc/forebay/forebay.toml > /doctor-forebay.txt
+say rights "$?"
 systemctl restart forebay
 say disk "$? $(show StatusText)"
 say socket "$(stat -c '%U %G %a' /run/forebay/db.sock)"
@@ -346,13 +348,18 @@ say watchdog "$(journalctl -u forebay --no-pager -p warning | grep -c 'Watchdog 
 systemctl stop forebay
 printf '[Socket]\\nListenStream=/run/forebay/db.sock\\nSocketMode=0660\\nSocketGroup=kvm\\n' > /etc/systemd/system/forebay.socket
 systemctl daemon-reload
-systemctl start forebay.socket forebay.service
+# As a boot does it.
+rm -r /run/forebay
+systemd-tmpfiles --create forebay.conf
+systemctl start forebay.socket
+systemctl start forebay.service
 say passed "$(stat -c '%U %G %a' /run/forebay/db.sock)"
 inode=$(stat -c %i /run/forebay/db.sock)
 systemctl restart forebay
 [ "$inode" = "$(stat -c %i /run/forebay/db.sock)" ]
 say kept "$?"
 say listed "$(forebay disk list)"
+say own "$(runuser -u forebay -- forebay disk list)"
 systemctl stop forebay.socket forebay.service
 say end "$(show Result) $(show ExecMainStatus)"
 dpkg -r forebay
@@ -383,9 +390,10 @@ def a_debian_that_boots_runs_the_service(bed):
         log = f.read()
     print(log)
     said = dict(line.split("=", 1) for line in log.splitlines() if re.match(r"[a-z]+=", line))
-    for key, expected in [("fresh", "0 active: no disk is configured"), ("doctor", "0"), ("disk", "0 1 of 1 disks served"),
-                          ("socket", "forebay kvm 660"), ("reactor", "on io_uring"), ("limits", "infinity"), ("reload", "0"),
+    for key, expected in [("fresh", "0 active: no disk is configured"), ("doctor", "0"), ("rights", "0"),
+                          ("disk", "0 1 of 1 disks served"), ("socket", "forebay kvm 660"),
+                          ("reactor", "on io_uring"), ("limits", "infinity"), ("reload", "0"),
                           ("killed", "1 of 1 disks served"), ("fed", "0"), ("watchdog", "1"), ("passed", "root kvm 660"),
-                          ("kept", "0"), ("listed", "db  16 MiB"), ("end", "success 0"), ("gone", "inactive")]:
+                          ("kept", "0"), ("listed", "db  16 MiB"), ("own", "db  16 MiB"), ("end", "success 0"), ("gone", "inactive")]:
         assert said.get(key, "").startswith(expected), "%s=%s, not %s" % (key, said.get(key), expected)
     assert "not: " not in log

@@ -4,9 +4,11 @@
 //! |---|---|---|
 //! | root | `/run/forebay` | `/var/lib/forebay` |
 //! | a systemd service | `RuntimeDirectory=`: `$RUNTIME_DIRECTORY` | `StateDirectory=`: `$STATE_DIRECTORY` |
+//! | whom root's folder belongs to | as root | as root |
 //! | others | `$XDG_RUNTIME_DIR/forebay`, without that variable `/tmp/forebay-UID` | `$XDG_STATE_HOME/forebay` or `~/.local/state/forebay` |
 //!
-//! Root's folders do not depend on the environment, so that a shell finds the sockets of a service that has another user.
+//! Root's folders do not depend on the environment, so that a shell finds the sockets of a service that has another user. So
+//! does a shell of that user, which the package gives these folders.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,14 +19,14 @@ use super::shell::quoted;
 use super::tmpfs;
 
 const SUFFIX: &str = ".control.sock";
+/// Root's folders.
+const RUNTIME: &str = "/run/forebay";
+const STATE: &str = "/var/lib/forebay";
 
 /// The folder of this user's control sockets.
 pub fn folder() -> PathBuf {
     let user = rustix::process::geteuid();
-    if user.is_root() {
-        return "/run/forebay".into();
-    }
-    if let Some(folder) = of_service("RUNTIME_DIRECTORY") {
+    if let Some(folder) = of_host(RUNTIME, "RUNTIME_DIRECTORY") {
         return folder;
     }
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
@@ -35,15 +37,22 @@ pub fn folder() -> PathBuf {
 
 /// The folder of what this host remembers of primary storage, unless another one is given; `None` where this user has none.
 pub fn state_folder() -> Option<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Some("/var/lib/forebay".into());
-    }
-    if let Some(folder) = of_service("STATE_DIRECTORY") {
+    if let Some(folder) = of_host(STATE, "STATE_DIRECTORY") {
         return Some(folder);
     }
     let of = |name| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let folder = of("XDG_STATE_HOME").or_else(|| Some(of("HOME")?.join(".local/state")))?;
     folder.is_absolute().then(|| folder.join("forebay"))
+}
+
+/// Root's folder, or that of a service: the one that the variable names, or root's if it belongs to this user.
+fn of_host(folder: &str, variable: &str) -> Option<PathBuf> {
+    let root = || Some(folder.into());
+    if rustix::process::geteuid().is_root() {
+        return root();
+    }
+    let is_ours = || tmpfs::is_this_users_folder(Path::new(folder)).then(root).flatten();
+    of_service(variable).or_else(is_ours)
 }
 
 /// The folder that systemd made for this service, the first of several.

@@ -24,12 +24,14 @@ use super::pool::host;
 
 /// tmpfs, by its number in the kernel's `magic.h`.
 const TMPFS: u64 = 0x0102_1994;
+/// The shared memory of the host.
+const SHARED: &str = "/dev/shm";
 
 /// Our folder on tmpfs: in the shared memory of the host, or in this user's runtime folder. `None` where no file outlives
 /// the process without being written to a device.
 pub fn folder() -> Option<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let bases = [Some(PathBuf::from("/dev/shm")), runtime].into_iter().flatten();
+    let bases = [Some(PathBuf::from(SHARED)), runtime].into_iter().flatten();
     let is_tmpfs = |base: &PathBuf| {
         rustix::fs::statfs(base).is_ok_and(|found| found.f_type as u64 == TMPFS)
             && rustix::fs::access(base, rustix::fs::Access::WRITE_OK).is_ok()
@@ -39,7 +41,7 @@ pub fn folder() -> Option<PathBuf> {
 
 /// Our folder in `base`, made if it is not there.
 fn folder_in(base: &Path) -> io::Result<PathBuf> {
-    let name = folder_name();
+    let name = folder_name(us());
     let mut folder = base.join(&name);
     loop {
         let made = DirBuilder::new().mode(0o700).create(&folder);
@@ -50,23 +52,29 @@ fn folder_in(base: &Path) -> io::Result<PathBuf> {
             Err(_) => {}
         }
         // Somebody else has the name. All runs agree on the first one that is ours.
-        if let Some(ours) = folders_in(base).into_iter().next() {
+        if let Some(ours) = folders_in(base, us()).into_iter().next() {
             return Ok(ours);
         }
         folder = base.join(format!("{name}.{:016x}", host::new_nonce()?));
     }
 }
 
-fn folder_name() -> String {
-    format!("forebay-{}", rustix::process::geteuid().as_raw())
+/// This user's number.
+fn us() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
-/// All folders of ours in `base`, sorted.
-fn folders_in(base: &Path) -> Vec<PathBuf> {
-    let name = folder_name();
+fn folder_name(user: u32) -> String {
+    format!("forebay-{user}")
+}
+
+/// All folders of a user's in `base`, sorted.
+fn folders_in(base: &Path, user: u32) -> Vec<PathBuf> {
+    let name = folder_name(user);
     let is_one = |path: &PathBuf| {
         let rest = path.file_name().and_then(|found| found.to_str()?.strip_prefix(&name));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) && is_folder_of_ours(path)
+        let is_named = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        is_named && is_folder_of_one(path, user)
     };
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_one).collect();
@@ -74,15 +82,21 @@ fn folders_in(base: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// True for a folder of this user's that nobody else can change.
+/// True for a folder of ours that nobody else can change.
 fn is_folder_of_ours(path: &Path) -> bool {
-    let can_others_write = |found: fs::Metadata| found.mode() & 0o022 != 0;
-    is_this_users_folder(path) && !fs::symlink_metadata(path).is_ok_and(can_others_write)
+    is_folder_of_one(path, us())
+}
+
+/// True for a folder of a user's that nobody else can change.
+fn is_folder_of_one(path: &Path, user: u32) -> bool {
+    let is_one =
+        |found: fs::Metadata| found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0;
+    fs::symlink_metadata(path).is_ok_and(is_one)
 }
 
 /// True for a folder, and no link to one, that belongs to this user.
 pub fn is_this_users_folder(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && is_this_user(&found))
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == us())
 }
 
 /// The place of a file called `name` in our `folder`. What an earlier version, or a run that had another folder of ours,
@@ -100,13 +114,14 @@ pub fn place(folder: &Path, name: &str) -> PathBuf {
 /// Where the file is that [`place`] would bring to its place.
 pub fn find(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
-    let is_one_of_ours = |name: &str| name.starts_with(&folder_name());
+    let is_one_of_ours = |name: &str| name.starts_with(&folder_name(us()));
     let base = folder.parent().filter(|_| {
         folder.file_name().and_then(|name| name.to_str()).is_some_and(is_one_of_ours)
             && fs::symlink_metadata(&path).is_err()
     });
     let Some(base) = base else { return path };
-    let left = folders_in(base).into_iter().chain([base.to_owned()]).map(|left| left.join(name));
+    let left =
+        folders_in(base, us()).into_iter().chain([base.to_owned()]).map(|left| left.join(name));
     left.into_iter().find(|left| is_ours(left) == Some(true)).unwrap_or(path)
 }
 
@@ -133,11 +148,7 @@ fn adopt(left: &Path, path: &Path) -> io::Result<()> {
 /// Whether what is at `path` is a file of this user; `None`: there is nothing.
 pub fn is_ours(path: &Path) -> Option<bool> {
     let found = fs::symlink_metadata(path).ok()?;
-    Some(found.is_file() && is_this_user(&found))
-}
-
-fn is_this_user(found: &fs::Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw()
+    Some(found.is_file() && found.uid() == us())
 }
 
 /// Opens a file of ours.
@@ -145,6 +156,24 @@ fn is_this_user(found: &fs::Metadata) -> bool {
 /// # Errors
 /// The kernel's, or it is a link, belongs to somebody else, or has a second name.
 pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    open_of(us(), path, flags)
+}
+
+/// Opens the file of this name that a user has on tmpfs, to read it. Root looks so at what a service has left.
+pub fn read_of(user: u32, name: &str) -> Option<File> {
+    match user == us() {
+        // A daemon of an earlier version may still have it where that puts it.
+        true => open(&find(&folder()?, name), OFlags::RDONLY).ok(),
+        false => read_in(Path::new(SHARED), user, name),
+    }
+}
+
+fn read_in(base: &Path, user: u32, name: &str) -> Option<File> {
+    let files = folders_in(base, user).into_iter().map(|folder| folder.join(name));
+    files.into_iter().find_map(|path| open_of(user, &path, OFlags::RDONLY).ok())
+}
+
+fn open_of(user: u32, path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let not_ours = || {
         let why = "it is a link, is somebody else's, or has a second name";
@@ -157,7 +186,7 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
         Err(error) => return Err(error.into()),
     };
     let found = file.metadata()?;
-    let is_ours = is_this_user(&found) && found.is_file() && found.nlink() <= 1;
+    let is_ours = found.uid() == user && found.is_file() && found.nlink() <= 1;
     if is_ours { Ok(file) } else { Err(not_ours()) }
 }
 
@@ -184,10 +213,30 @@ mod tests {
     fn a_folder_of_our_own_is_made_once_and_only_for_us() {
         let base = base();
         let folder = folder_in(base.path()).unwrap();
-        assert_eq!(folder, base.path().join(folder_name()));
+        assert_eq!(folder, base.path().join(folder_name(us())));
         assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
         assert_eq!(folder_in(base.path()).unwrap(), folder);
         assert!(folder_in(&base.path().join("nowhere")).is_err());
+    }
+
+    #[test]
+    fn what_a_user_has_left_is_read_and_nothing_that_others_put_there() {
+        let base = base();
+        let folder = folder_in(base.path()).unwrap();
+        let read =
+            |user| read_in(base.path(), user, NAME).map(|file| io::read_to_string(file).unwrap());
+        fs::write(folder.join(NAME), "staged").unwrap();
+        assert_eq!(read(us()).as_deref(), Some("staged"));
+        // A folder of that name which is another user's, as its files are.
+        fs::rename(&folder, base.path().join(folder_name(12345))).unwrap();
+        assert_eq!((read(us()), read(12345)), (None, None));
+        let folder = folder_in(base.path()).unwrap();
+        symlink("/etc/passwd", folder.join(NAME)).unwrap();
+        assert_eq!(read(us()), None);
+        fs::remove_file(folder.join(NAME)).unwrap();
+        fs::write(folder.join(NAME), "staged").unwrap();
+        mode(&folder, 0o777);
+        assert_eq!(read(us()), None, "others can put files there");
     }
 
     #[test]
@@ -210,7 +259,7 @@ mod tests {
         ];
         for take in taken {
             let base = base();
-            let name = base.path().join(folder_name());
+            let name = base.path().join(folder_name(us()));
             take(&name);
             let folder = folder_in(base.path()).unwrap();
             assert_ne!(folder, name);

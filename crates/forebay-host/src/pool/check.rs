@@ -69,7 +69,7 @@ fn check_disk(
     if let Err(why) = tables.reservations(number) {
         report.errors.push(format!("the reservations of disk '{}': {why}", record.name));
     }
-    let staged = staged(tables, number);
+    let staged = staged(file, tables, number);
     if let Some(fault) = staged.fault {
         report.errors.push(format!("disk '{}': {}", record.name, staging_lost(fault)));
     }

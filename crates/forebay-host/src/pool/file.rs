@@ -179,6 +179,14 @@ impl PoolFile {
         forebay_io::file::size(self.fd.as_fd())
     }
 
+    /// The number of the user to whom it belongs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn owner(&self) -> io::Result<u32> {
+        Ok(rustix::fs::fstat(&self.fd)?.st_uid)
+    }
+
     /// Its descriptor, for a reactor; the lock lives as long as anybody has it.
     pub fn share(&self) -> Arc<OwnedFd> {
         self.fd.clone()

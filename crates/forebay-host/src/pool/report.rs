@@ -2,6 +2,8 @@
 //!
 //! Of a disk that is served its shard knows what is dirty and what has failed; of every other one that is read from flash.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
@@ -20,6 +22,7 @@ use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
 use super::{Dirty, Pool, Snapshot, bytes, recover};
+use crate::folders;
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -284,17 +287,20 @@ pub fn staging_lost(fault: Fault) -> String {
 }
 
 /// What stands in the staging file of a disk, if that counts.
-pub(super) fn staged(tables: &Tables, number: DiskNumber) -> Left {
+pub(super) fn staged(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Left {
     let record = tables.disk(number).expect("there is such a disk");
-    match tables.may_have_staged(number) {
-        true => Left::peek(record, tables.geometry().segment_pages()),
-        false => Left::default(),
+    if !tables.may_have_staged(number) {
+        return Left::default();
     }
+    // Root looks at what the user of a service has left. That user has the pool or, beside a device, the state folder.
+    let of_state = folders::state_folder().and_then(|folder| fs::metadata(folder).ok());
+    let owners = file.owner().ok().into_iter().chain(of_state.map(|found| found.uid()));
+    Left::peek(record, tables.geometry().segment_pages(), owners)
 }
 
 /// What the log of a disk holds that primary storage may not have.
 pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dirty {
-    match found(file, tables, number, &staged(tables, number).groups) {
+    match found(file, tables, number, &staged(file, tables, number).groups) {
         Ok(log) => Dirty {
             records: log.records.len() as u64,
             bytes: log.checksums.len() as u64 * PAGE,
@@ -305,7 +311,7 @@ pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dir
 }
 
 fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {
-    let staged = staged(tables, number);
+    let staged = staged(file, tables, number);
     let found = found(file, tables, number, &staged.groups);
     let ring = survey::ring(file, tables, number, found.as_ref().ok());
     let mut faults = Vec::new();

@@ -51,7 +51,7 @@ impl Pool {
 
     /// What the log of a disk holds, as far as it goes.
     pub fn undecided(&self, number: DiskNumber) -> Undecided {
-        let staged = report::staged(&self.tables, number).groups;
+        let staged = report::staged(&self.file, &self.tables, number).groups;
         let read = |accept_missing| {
             let reading = Reading { accept_missing, walk_all: false };
             recover::find_by(&self.file, &self.tables, number, &staged, reading)

@@ -176,11 +176,12 @@ impl Staging {
 }
 
 impl Left {
-    /// As [`Staging::left`] finds it, of a file that is not locked.
-    pub fn peek(disk: &DiskRecord, segment_pages: u32) -> Left {
-        // A daemon of an earlier version may still have it where that puts it.
-        let path = folder().map(|folder| tmpfs::find(&folder, &name(disk.uuid)));
-        let file = path.and_then(|path| tmpfs::open(&path, OFlags::RDONLY).ok());
+    /// As [`Staging::left`] finds it, of a file that is not locked, and that this user has or one of `owners`.
+    pub fn peek(disk: &DiskRecord, segment_pages: u32, owners: impl Iterator<Item = u32>) -> Left {
+        let name = name(disk.uuid);
+        let us = rustix::process::geteuid().as_raw();
+        let mut users = [us].into_iter().chain(owners);
+        let file = users.find_map(|user| tmpfs::read_of(user, &name));
         let mut bytes = Vec::new();
         match file.is_some_and(|mut file| file.read_to_end(&mut bytes).is_ok()) {
             true => Left::of(&bytes, disk, segment_pages),

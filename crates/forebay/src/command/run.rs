@@ -28,7 +28,7 @@ const SAID_TWICE: Duration = Duration::from_secs(1);
 
 /// A configuration without disks.
 const NO_DISK: &str = "no disk is configured, so there is nothing to serve yet: add a [[disk]] to the configuration file, check \
-                       it with 'forebay serve --config FILE --check', and restart";
+                       it with 'forebay serve --config FILE --check', then: forebay reload";
 
 /// Serves one disk.
 pub(crate) fn run(args: RunArgs) -> Result<()> {

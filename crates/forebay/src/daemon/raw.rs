@@ -127,7 +127,7 @@ fn served_by_qemu(
     format: ImageFormat,
     in_qemu: &str,
 ) -> (String, String) {
-    let socket = folders::folder().with_file_name(format!("{}.qemu-nbd.sock", spec.name));
+    let socket = folders::folder().join(format!("{}.qemu-nbd.sock", spec.name));
     let uri = NbdUri::at_socket("", &socket);
     let socket = quoted(&socket);
     let read_only = if spec.read_only { " --read-only" } else { "" };

@@ -146,10 +146,7 @@ fn refused(page: &mut String) {
         ],
     ];
     table(page, ["reason", "what to do"], &rows.map(|row| row.map(str::to_owned)));
-    paragraph(
-        page,
-        "A daemon that finds any other trouble at its start serves no disk and ends with exit code 1.",
-    );
+    paragraph(page, "A start for which all disks are refused ends with exit code 1.");
 }
 
 fn primary_storage(page: &mut String) {
