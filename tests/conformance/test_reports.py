@@ -256,18 +256,24 @@ def ab_replays_without_cache_cold_and_warm(bed):
 
 
 @test(forebay_only=True)
-def ab_leaves_the_pool_of_the_disk_alone(bed):
+def ab_leaves_the_pool_and_the_journal_of_the_disk_alone(bed):
     trace, scratch = write_msr(bed, "t.msr", 500), bed.image("scratch.raw", 4 * MIB, "holes")
-    flash = bed.path("pool") + ":16MiB"
+    flash, journal = bed.path("pool") + ":64MiB", bed.path("journal")
     disk = bed.disk("file:" + bed.image("disk.raw", 4 * MIB), flash=flash, mode="write-back", name="db",
-                    extra=["--write-log", "4MiB"])
+                    extra=["--write-log", "16MiB", "--destage-journal", "file:" + journal])
     assert disk.stop() == 0
+    with open(journal, "rb") as f:
+        of_disk = f.read()
+    assert of_disk
     show = [bed.program, "pool", "show", bed.path("pool"), "--json"]
     before, config = json.loads(bed.run(show)), bed.path("with.toml")
     with open(config, "w") as f:
         f.write('state-dir = "%s"\n[[disk]]\nname = "db"\nbackend = "mem:1MiB"\nmode = "write-back"\nram = "1MiB"\n'
-                'flash = "%s"\nwrite-log = "4MiB"\n' % (bed.path("state"), flash))
-    forebay(bed, "ab", trace, "--backend", "file:" + scratch, "--config", config, "--overwrite")
+                'flash = "%s"\nwrite-log = "16MiB"\ndestage-journal = "file:%s"\n' % (bed.path("state"), flash, journal))
+    said = forebay(bed, "ab", trace, "--backend", "file:" + scratch, "--config", config, "--overwrite", code=None)
+    assert said.returncode == 0 and "strict order" not in said.stderr, said.stderr
+    with open(journal, "rb") as f:
+        assert f.read() == of_disk
     assert json.loads(bed.run(show)) == before
     assert not [name for name in os.listdir(bed.directory) if name.startswith(".forebay-ab")]
     assert not os.path.exists(scratch + ".forebay")

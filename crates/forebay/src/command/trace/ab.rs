@@ -4,6 +4,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use forebay_backends::Uri;
+use forebay_backends::uri::FileUri;
 use forebay_trace::replay::{self, Asked, EndedBy, Settings};
 use forebay_trace::report;
 use forebay_trace::results::Results;
@@ -28,6 +30,8 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let (asked, touched) = survey(&input, &args.backend, args.how.prefill)?;
     let mut spec = spec(args)?;
     let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;
+    let journal = spec.disks[0].write_log.as_mut().and_then(|log| log.journal.as_mut());
+    let _journal = journal.map(own_journal).transpose()?;
     let file = args.json.as_deref().map(Output::create).transpose()?;
     let page = page_file(&args.page)?;
     let folder = tempfile::Builder::new().prefix("forebay-ab-").tempdir()?;
@@ -82,13 +86,31 @@ fn own_pool(flash: &mut Flash) -> Result<TempDir> {
              on a file system of that device"
         );
     }
-    let folder = flash.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = tempfile::Builder::new()
-        .prefix(".forebay-ab-")
-        .tempdir_in(folder.unwrap_or(Path::new(".")))
+    let folder = beside(&flash.path)
         .with_context(|| format!("cannot make a pool for the runs beside {path}"))?;
     flash.path = folder.path().join("pool");
     Ok(folder)
+}
+
+/// The same for the destage journal: one that belongs to a disk is refused to every other one.
+fn own_journal(journal: &mut String) -> Result<TempDir> {
+    let Uri::File(file) = journal.parse()? else {
+        bail!(
+            "the runs need a destage journal of their own, and {journal} is no file: give them a configuration whose \
+             destage-journal is one"
+        );
+    };
+    let folder = beside(&file.path)
+        .with_context(|| format!("cannot make a destage journal for the runs beside {journal}"))?;
+    let path = folder.path().join("journal");
+    *journal = Uri::File(FileUri { path, ..file }).to_string();
+    Ok(folder)
+}
+
+/// A folder beside a file.
+fn beside(path: &Path) -> std::io::Result<TempDir> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    tempfile::Builder::new().prefix(".forebay-ab-").tempdir_in(folder.unwrap_or(Path::new(".")))
 }
 
 /// The disk of the configuration file, in front of the backend.
