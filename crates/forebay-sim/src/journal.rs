@@ -264,16 +264,16 @@ impl World<'_> {
 
     /// An administrator has destaging held for a moment, whatever comes next.
     pub(crate) fn hold_at_times(&mut self) {
-        if self.journal.is_some() && self.chance.chance(400) {
+        if self.setup.config.write_log.is_some() && self.chance.chance(400) {
             let until = self.now.plus(Nanos(self.chance.between(1, 200_000_000)));
             self.log.line(self.now, || format!("destaging is held until {until:?}"));
             self.engine.hold_destaging(self.now, until, &mut self.actions);
         }
     }
 
-    /// Where destaging is held and has finished, primary storage needs no journal.
+    /// Where destaging is held and has finished, primary storage alone is an image, whatever the order.
     pub(crate) fn check_still(&mut self) {
-        if self.journal.is_some() && self.engine.stands_still(self.now) {
+        if self.engine.stands_still(self.now) {
             self.coverage.stood_still += 1;
             self.epochs.check(self.backend.bytes());
         }

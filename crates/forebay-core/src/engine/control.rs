@@ -104,10 +104,12 @@ impl Engine {
         }
     }
 
-    /// Destages nothing until told to go on, or goes on.
+    /// Destages nothing until told to go on, or goes on. A log that failed goes on: writes wait for its end.
     pub fn pause_destaging(&mut self, now: Nanos, pause: bool, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
-        if let Some(write_back) = &mut parts.write_back {
+        if let Some(write_back) = &mut parts.write_back
+            && !(pause && write_back.failed().is_some())
+        {
             write_back.pause_destaging(pause);
             parts.run(&mut cx);
         }

@@ -106,7 +106,8 @@ impl Parts {
             }
             IoKind::Request(_, RequestIo::Log { .. } | RequestIo::Overlay { .. })
             | IoKind::Log(_)
-            | IoKind::Destager(DestageIo::Read { .. } | DestageIo::Note) => {
+            | IoKind::Destager(DestageIo::Read { .. } | DestageIo::Note)
+            | IoKind::Orphan { log_place: Some(_), .. } => {
                 self.requests.ledger.latencies.log_io.record(latency, 1);
                 cx.counters.log_errors += u64::from(!status.is_ok());
             }
@@ -116,10 +117,12 @@ impl Parts {
                 }
                 self.note_primary_io(entry, latency, status, cx);
             }
+            // The journal may be anywhere, and who writes it tells of its errors.
+            IoKind::Destager(DestageIo::Piece { .. } | DestageIo::Journal) => {}
             IoKind::Request(..)
             | IoKind::Destager(_)
             | IoKind::PrimaryFlush
-            | IoKind::Orphan { flash_slot: None, .. } => {
+            | IoKind::Orphan { flash_slot: None, log_place: None, .. } => {
                 self.note_primary_io(entry, latency, status, cx);
             }
         }

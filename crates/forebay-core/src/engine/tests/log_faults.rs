@@ -57,6 +57,7 @@ fn a_log_that_fails_while_destaging_is_paused_is_drained_all_the_same() {
     rig.write_with(1, 0, 4096, 7, true);
     rig.complete(0, IoStatus::IoError);
     assert!(rig.events.contains(&Event::DestagingResumed));
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
     rig.write(2, 65536, 4096, 8);
     assert!(!rig.has_reply(2));
     rig.settle_log();
@@ -129,8 +130,10 @@ fn a_read_whose_flash_hangs_begins_anew_without_the_log_pages_it_waits_for() {
     rig.complete(below, IoStatus::Ok);
     rig.tick(5_000);
     let log = rig.find("log R 8192+4096");
-    rig.complete(log, IoStatus::Ok);
+    rig.complete(log, IoStatus::IoError);
     assert!(!rig.has_reply(3), "its other pages are still fetched");
+    let counters = rig.counters();
+    assert_eq!((counters.log_errors, counters.backend_errors), (1, 0), "it was the log's");
     while let Some(at) = rig.drawn().iter().rposition(|io| !io.starts_with("r ")) {
         rig.complete(at, IoStatus::Ok);
     }

@@ -444,7 +444,7 @@ impl WriteBack {
             if let Some(entry) = log.index.entry(place).filter(|e| e.sequence > after) {
                 let fits = batch.items.list.len() < items_max || entry.sequence == taken;
                 if entry.sequence > limit.min(stop) || entry.epoch > last_epoch || !fits {
-                    stop = entry.sequence;
+                    stop = stop.min(entry.sequence);
                     break;
                 }
                 taken = entry.sequence;

@@ -126,6 +126,9 @@ impl WriteBack {
         let has_failed = self.log.health.failed.is_some();
         let batch = self.destager.batch_of(of);
         let (limit, batch_overwrites) = (batch.limit(), batch.overwrites);
+        // Without a journal that makes it whole. After a crash in its middle all of it is written again, before anybody may
+        // take primary storage for an image.
+        let is_torn_by_crash = batch.mixes_epochs() && self.destager.journal.is_none();
         let is_part = limit > self.log.durable_whole() && !has_failed;
         if is_part && !self.is_part_recorded(limit, beside) {
             return false;
@@ -136,6 +139,7 @@ impl WriteBack {
         }
         let overwrites = has_failed
             || destager.notes.is_ahead
+            || is_torn_by_crash
             || batch_overwrites > destager.notes.noted.flushed;
         if !overwrites || destager.notes.noted.through >= limit {
             destager.reached.sent = destager.reached.sent.max(limit);
@@ -168,8 +172,9 @@ impl WriteBack {
             destager.notes.noted.flushed = destager.reached.flushed;
             return;
         }
-        let behind = destager.notes.noted.flushed < destager.reached.flushed;
-        let waits = destager.notes.noting.is_some() || !destager.may_settle(cx.now);
+        let notes = &destager.notes;
+        let behind = notes.is_ahead || notes.noted.flushed < destager.reached.flushed;
+        let waits = notes.noting.is_some() || !destager.may_settle(cx.now);
         if !behind || waits || !beside.is_recorded(destager.reached.flushed_changes) {
             return;
         }

@@ -380,7 +380,9 @@ impl Destager {
         let goal = if self.flushes.redo { self.reached.flushed } else { self.reached.done };
         self.course != Course::Stopped
             && self.trouble.fault.is_none()
-            && (self.notes.noted.flushed < goal || self.may_retire() && !self.is_retired())
+            && (self.notes.is_ahead
+                || self.notes.noted.flushed < goal
+                || self.may_retire() && !self.is_retired())
     }
 
     /// Nobody noted when the oldest record that primary storage lacks was written: an earlier run took it.
