@@ -364,6 +364,7 @@ impl World<'_> {
     fn change_mode(&mut self, mode: Mode) {
         self.log.line(self.now, || format!("mode {mode:?}"));
         self.coverage.mode_changes += 1;
+        self.epochs.holds = false;
         self.setup.config.mode = mode;
         self.engine.set_mode(self.now, mode, &mut self.actions).expect("there is a log");
     }

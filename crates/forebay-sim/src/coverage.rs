@@ -110,6 +110,7 @@ coverage! {
     records_torn: "Records of a journal that a start found torn.",
     journals_revoked: "Journals given up.",
     stood_still: "Looks at primary storage while destaging was held and had finished.",
+    orders_begun_anew: "Times that primary storage had all that the log had, after an accident.",
     prefix_checks: "Looks at primary storage alone.",
 }
 

@@ -224,7 +224,6 @@ impl World<'_> {
         self.clients.forget_all(&mut self.oracle);
         let logged = self.setup.config.write_log.is_some();
         let in_order = self.epochs.holds && self.engine.mode().logs();
-        let in_order = in_order && self.coverage.mode_changes == 0;
         if host {
             self.pool.device.lose_power();
             self.flash_loses_power();
@@ -291,6 +290,9 @@ impl World<'_> {
             self.make_engine(None);
         }
         self.begin_memory();
+        if in_order && self.epochs.holds {
+            self.check_order();
+        }
         self.engine.begin(self.now, &mut self.actions);
         let has_repaired = self.coverage.windows_repaired > repaired;
         if has_repaired && self.clients.made < self.setup.load.requests && self.chance.chance(300) {

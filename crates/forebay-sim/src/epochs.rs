@@ -28,7 +28,7 @@ struct Written {
 pub(crate) struct Epochs {
     now: u64,
     sectors: Vec<Vec<Written>>,
-    /// Nothing was lost so far that destaging alone cannot make good at once.
+    /// Nothing was lost that destaging alone cannot make good at once, since the log was empty.
     pub holds: bool,
 }
 
@@ -36,6 +36,18 @@ impl Epochs {
     pub(crate) fn new(size: u64, version: Version) -> Epochs {
         let first = Written { arrival: 0, version, earliest: 0, latest: 0 };
         Epochs { now: 1, sectors: vec![vec![first]; (size / SECTOR) as usize], holds: true }
+    }
+
+    /// All that was acknowledged is on primary storage, and what is there counts, whatever happened before. Writes that were
+    /// not acknowledged yet may still come.
+    pub(crate) fn begin_anew(&mut self, image: &[u8]) {
+        for (index, bytes) in image.chunks_exact(SECTOR as usize).enumerate() {
+            let version = stamp::read(bytes, index as u64).expect("somebody's bytes");
+            let history = &mut self.sectors[index];
+            history.retain(|written| written.latest == u64::MAX && written.version != version);
+            history.insert(0, Written { arrival: 0, version, earliest: 0, latest: 0 });
+        }
+        self.holds = true;
     }
 
     /// A write arrived.

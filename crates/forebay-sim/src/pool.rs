@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use forebay_core::action::{LogAction, NoLease, Span};
+use forebay_core::action::{LogAction, NoLease, Span, Target};
 use forebay_core::config::{DestageOrder, FlushSemantics, WriteLogConfig};
 use forebay_core::geometry::{ByteRange, PAGE};
 use forebay_core::ids::{Generation, Nanos, SegmentId, Sequence, Uuid};
@@ -206,6 +206,7 @@ impl World<'_> {
         let mode = if has_log || !mode.logs() { mode } else { Mode::Monitor };
         self.log.line(self.now, || format!("mode {mode:?}"));
         self.coverage.mode_changes += 1;
+        self.epochs.holds = false;
         self.setup.config.mode = mode;
         self.engine
             .set_mode(self.now, mode, &mut self.actions)
@@ -236,11 +237,27 @@ impl World<'_> {
     /// Primary storage alone, while everything that the order of destaging asks for holds. Where the order promises nothing,
     /// it holds while the engine says that it is consistent.
     pub(crate) fn check_prefix(&mut self) {
-        let Some(log) = self.setup.config.write_log else { return };
-        let holds = self.epochs.holds && self.coverage.mode_changes == 0;
-        if !holds || !self.engine.mode().logs() {
+        if self.epochs.holds && self.engine.mode().logs() {
+            self.check_order();
+        }
+    }
+
+    /// Destaging keeps order from here on, whatever happened before: primary storage has all that the log had.
+    pub(crate) fn begin_order_anew(&mut self) {
+        let is_time = self.events.is_multiple_of(16) && self.setup.config.write_log.is_some();
+        let is_settled = self.engine.mode() == self.setup.config.mode && self.engine.mode().logs();
+        if self.epochs.holds || !is_time || !is_settled || !self.log_statistics().is_clean {
             return;
         }
+        if !self.ios.values().any(|io| io.target == Target::Backend) {
+            self.coverage.orders_begun_anew += 1;
+            self.epochs.begin_anew(self.backend.bytes());
+        }
+    }
+
+    /// The same, where nothing else happened than what destaging has to stand.
+    pub(crate) fn check_order(&mut self) {
+        let Some(log) = self.setup.config.write_log else { return };
         self.check_still();
         if keeps_order(&log) || self.log_statistics().primary_is_consistent {
             self.coverage.prefix_checks += 1;
@@ -269,8 +286,7 @@ impl World<'_> {
     /// The same of what a loss of its power leaves, where primary storage is flushed between epochs.
     pub(crate) fn check_prefix_after_loss(&self, rng: &mut Rng) {
         let Some(log) = self.setup.config.write_log else { return };
-        let holds = self.epochs.holds && self.coverage.mode_changes == 0;
-        if keeps_order(&log) && log.barrier && holds {
+        if keeps_order(&log) && log.barrier && self.epochs.holds {
             let image = self.backend.after_loss(rng);
             let journal = self.journal.as_ref().map(|it| it.device.after_loss(rng).into());
             self.check_image(image.into(), journal);

@@ -94,6 +94,12 @@ pub const TUNED: u64 = 1 << 48;
 /// Seeds from here on are of disks that restart over and over, and get more or less flash when they do, or at work.
 pub const RESIZED: u64 = 1 << 49;
 
+/// The first seeds of all kinds of long runs.
+pub const KINDS: [u64; 11] = [
+    0, RESTARTING, COMPARING, DYING, ROTTING, TEARING, DISCARDING, SWITCHING, JOURNALED, TUNED,
+    RESIZED,
+];
+
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);

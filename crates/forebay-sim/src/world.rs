@@ -139,7 +139,7 @@ pub(crate) struct World<'a> {
     pub resizes: u64,
     /// Crashes to come while primary storage is dead.
     pub crashes_left: u64,
-    events: u64,
+    pub events: u64,
 }
 
 /// Runs one seed to its end; panics when a rule was broken.
@@ -332,6 +332,7 @@ impl<'a> World<'a> {
             self.on_event(event);
         }
         self.after_call();
+        self.begin_order_anew();
         true
     }
 

@@ -1,7 +1,6 @@
 //! Runs seeds:
-//! - `soak` runs without end.
-//! - `soak --seeds A..B` runs these. From 2⁴⁰ on they are of caches that restart often, from 2⁴¹
-//!   on of clients that compare and write, from 2⁴² on of logs whose flash dies.
+//! - `soak` runs without end: all kinds of runs in turn, with seeds that no earlier start had.
+//! - `soak --seeds A..B` runs these. Each kind has seeds of its own (`setup::KINDS`).
 //! - `soak --seed N --verbose` runs one, and shows it in full.
 //! - `soak --short --seeds A..B` does short runs, each crashed at every point. `--short --seed N`
 //!   is one of them.
@@ -10,12 +9,13 @@
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use forebay_sim::actions::{self, Action};
 use forebay_sim::log::{Lines, Log};
+use forebay_sim::setup::KINDS;
 use forebay_sim::{Coverage, Planted, run, run_seed, short};
 
 /// Simulates the engine under faults, seed by seed, until one breaks a rule.
@@ -111,7 +111,9 @@ fn start() -> Result<()> {
 
 /// Runs seeds on all threads until one fails.
 fn soak(arguments: Arguments) -> Result<()> {
+    let is_endless = arguments.seeds.is_none();
     let range = arguments.seeds.unwrap_or(0..u64::MAX);
+    let base = if is_endless { fresh_seed()? } else { 0 };
     let (threads, keep_going) = (arguments.threads.max(1), arguments.keep_going);
     let Arguments { short, actions, .. } = arguments;
     let next = AtomicU64::new(range.start);
@@ -121,10 +123,15 @@ fn soak(arguments: Arguments) -> Result<()> {
         let mut coverage = Coverage::default();
         let mut shown = Instant::now();
         while keep_going || !failed.load(Ordering::Relaxed) {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= range.end {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= range.end {
                 break;
             }
+            let kinds = if short || actions { 1 } else { KINDS.len() as u64 };
+            let seed = match is_endless {
+                true => KINDS[(number % kinds) as usize] + base + number / kinds,
+                false => number,
+            };
             match attempt(seed, short, actions) {
                 Ok(found) => coverage.add(&found),
                 Err((line, _)) if keep_going => {
@@ -138,7 +145,7 @@ fn soak(arguments: Arguments) -> Result<()> {
             }
             if reports && shown.elapsed().as_secs() >= 10 {
                 shown = Instant::now();
-                report(seed - range.start, began);
+                report(number - range.start, began);
             }
         }
         coverage
@@ -185,6 +192,13 @@ fn attempt(seed: u64, short: bool, actions: bool) -> Result<Coverage, (String, S
     outcome.map(|outcome| outcome.coverage).map_err(|failure| {
         (format!("seed {}: {}", failure.seed, failure.message), failure.to_string())
     })
+}
+
+/// Where a start without seeds begins, within each kind.
+fn fresh_seed() -> Result<u64> {
+    let seed = (SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64) & ((1 << 38) - 1);
+    println!("seeds from {seed} on, in each kind of run");
+    Ok(seed)
 }
 
 fn report(seeds: u64, began: Instant) {
