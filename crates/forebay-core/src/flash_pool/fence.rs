@@ -44,11 +44,14 @@ pub struct Known {
     pub sidecar: Generation,
     /// A sidecar up to this generation may have been written.
     pub pending: Generation,
+    /// The generation of the session that was served last, where the pool does not say that it has ended, nor that an
+    /// administrator has decided about it since.
+    pub running: Option<Generation>,
     /// Bytes of primary storage.
     pub size: u64,
     /// Its times, as remembered.
     pub times: Times,
-    /// This host remembers a detach of the disk: primary storage had everything, and its log was given up.
+    /// This host remembers a detach of the disk, or that another one was served in its place: its log is of the past.
     pub is_detached: bool,
 }
 
@@ -166,14 +169,15 @@ pub enum Change {
     Content,
     /// Another disk was served from it meanwhile.
     OtherDisk,
-    /// This disk was served from it by a newer state of the pool, or went on without its flash, which had died.
+    /// This disk was served from it by a newer state of the pool, or went on without its flash, which had died. Where the
+    /// generations are the same, its session has ended, which the pool does not know.
     FlashRolledBack {
         /// Of the sidecar.
         sidecar: Generation,
         /// The highest that the pool knows.
         pool: Generation,
     },
-    /// The disk was detached since: this is an old copy of its pool.
+    /// The disk was detached since, and this is an old copy of its pool; or another disk has taken its place.
     Detached,
     /// The sidecar is of an earlier session: an old copy of primary storage was put back with its sidecar.
     SidecarRolledBack {
@@ -211,6 +215,9 @@ fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
         if generation > known.pending {
             let pool = known.pending;
             return Some(Change::FlashRolledBack { sidecar: generation, pool });
+        }
+        if known.running == Some(generation) && sidecar.state.has_ended() {
+            return Some(Change::FlashRolledBack { sidecar: generation, pool: known.pending });
         }
         if generation < known.sidecar {
             let pool = known.sidecar;

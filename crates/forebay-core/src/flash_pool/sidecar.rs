@@ -126,6 +126,14 @@ impl SidecarState {
         }
     }
 
+    /// True when the session has ended in order.
+    pub fn has_ended(self) -> bool {
+        match self {
+            SidecarState::Dirty | SidecarState::Clean => true,
+            SidecarState::OpenWithLog | SidecarState::Open => false,
+        }
+    }
+
     /// As it stands in the file.
     pub fn name(self) -> &'static str {
         let of = |(state, name)| (state == self).then_some(name);

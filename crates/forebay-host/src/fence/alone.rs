@@ -3,7 +3,8 @@
 //! It says that the disk was served, so that a start after a kill knows that writes may still be under way
 //! ([`Backend::hold_changes`](forebay_backends::Backend::hold_changes)), and that a disk with flash does not take what it
 //! finds for what it left. Beside an image file there is none: its lock ends when its last write has, and its
-//! time of modification tells the rest.
+//! time of modification tells the rest. Only the sidecar of another disk that was not left in order is written over there: after
+//! a loss of that disk's host the time alone would not tell.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use forebay_core::ids::{Generation, Uuid};
 use super::claims::check_claim;
 use super::detached::Detached;
 use super::sidecar::SidecarPlace;
-use super::{Fence, names, words};
+use super::{Fence, identity, names, superseded, words};
 use crate::events::Severity;
 use crate::pool::host;
 
@@ -46,10 +47,14 @@ impl Alone {
             // From now on no sidecar beside a former name counts.
             let _ = names::remember(probe, state);
         }
-        let probe = probe.filter(|probe| place.is_apart() && !probe.is_read_only());
+        // Beside an image there is none, but in place of one that would say that the image is another disk's.
+        let is_written = place.is_apart() || found.is_not_clean() || takes_over.is_some();
+        let probe = probe.filter(|probe| is_written && !probe.is_read_only());
         let Some(probe) = probe else {
             return Ok(Alone { fence: None, is_unanswered: false });
         };
+        let is_unanswered = place.is_apart() && found.is_open();
+        let identity = identity(Some(&probe));
         let mut fence = Fence {
             look: probe.look().context("cannot look at its primary storage")?,
             probe: Some(probe),
@@ -63,13 +68,15 @@ impl Alone {
             is_weak: false,
             last_write: None,
             revoker: None,
-            // It has no pool that an old copy could be of.
-            detached: Detached::of(Uuid::NIL, None),
+            detached: Detached::of(identity, state),
         };
+        fence.supersede(superseded(&found, takes_over), notes);
+        // It has no pool that an old copy could be of, and so no detach to remember.
+        fence.detached = Detached::of(Uuid::NIL, None);
         fence.set_writer(Uuid::NIL);
         if let Err(error) = fence.write_sidecar(SidecarState::Open) {
             notes.push((Severity::Warning, words::no_sidecar(&fence.place, &error)));
         }
-        Ok(Alone { fence: Some(fence), is_unanswered: found.is_open() })
+        Ok(Alone { fence: Some(fence), is_unanswered })
     }
 }

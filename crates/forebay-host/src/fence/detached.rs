@@ -1,10 +1,12 @@
-//! Disks that were detached from primary storage, as the state folder of this host remembers them.
+//! Disks that were detached from primary storage, or whose place another disk has taken, as the state folder of this host
+//! remembers them.
 //!
 //! ```text
 //!   STATE/IDENTITY.detached    a UUID a line, the newest last, [`KEPT`] at most
 //! ```
 //! A detach removes the sidecar and the disk's record in its pool. An older copy of the pool still has the record, with a log that
-//! primary storage has outlived. A disk that is served again gets a new UUID, so this one tells such a copy.
+//! primary storage has outlived. A disk that is served again gets a new UUID, so this one tells such a copy. A disk that takes the
+//! place of another one, as after `--take-over`, writes over its sidecar, and removes that when it is detached itself.
 //!
 //! **Limits.** Another host, or this one with another state folder, does not know of the detach. Nor does one whose state folder
 //! could not be written.

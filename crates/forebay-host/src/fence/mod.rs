@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
-use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::flash_pool::fence::{
     self, Follows, Holdings, Known, SidecarFound, Timestamp, Verdict, is_claimed, judge,
 };
@@ -85,6 +85,8 @@ pub struct Examined {
     is_unanswered: bool,
     refused: Option<Refused>,
     detached: Detached,
+    /// The disks whose place it takes.
+    superseded: Vec<Uuid>,
     /// The sidecar that the disk itself left.
     own: Option<Sidecar>,
     /// A sidecar is there that says of no log that it may be dirty.
@@ -176,6 +178,7 @@ pub fn examine(
         Found::There(there) if is_other(there) => Some(there.disk),
         _ => None,
     };
+    let superseded = superseded(&found, wish.takes_over).filter(|other| *other != record.uuid);
     let is_unanswered = record.flags.has(DiskFlags::UNANSWERED) || found.is_open();
     let own = match &found {
         Found::There(there) if there.disk == record.uuid => Some(there.clone()),
@@ -188,6 +191,13 @@ pub fn examine(
     {
         // Neither the journal nor the log makes it whole.
         check_torn(own, probe.as_ref(), &place)?;
+    }
+    if let Some(own) = &own
+        && !is_dirty
+        && is_newer(own, &record)
+        && wish.takes_over != Some(record.uuid)
+    {
+        return Err(words::old_flash(own, pool.path()).into());
     }
     let is_said_clean = matches!(&found, Found::There(there) if !there.state.may_be_dirty());
     let state = state.map(Path::to_owned);
@@ -202,10 +212,30 @@ pub fn examine(
         is_unanswered,
         refused,
         detached,
+        superseded: superseded.collect(),
         own,
         is_said_clean,
         state,
     })
+}
+
+/// True when a session of the disk that this pool does not know of may have left a dirty log. This session has ended in order: it
+/// was none whose flash died.
+fn is_newer(own: &Sidecar, record: &DiskRecord) -> bool {
+    own.generation > record.pending
+        && own.state.may_be_dirty()
+        && record.session == SessionEnd::Clean
+}
+
+/// The disks whose place is taken by one that finds this sidecar, and was told to take over from another one. What they have on
+/// flash is of the past.
+fn superseded(found: &Found, takes_over: Option<Uuid>) -> impl Iterator<Item = Uuid> {
+    let there = match found {
+        // A disk without flash has nothing, and another name each time.
+        Found::There(there) if there.pool != Uuid::NIL => Some(there.disk),
+        _ => None,
+    };
+    takes_over.into_iter().chain(there)
 }
 
 /// The sidecar as the fence judges it. An old one in the state folder tells that the folder was put back, not primary
@@ -225,12 +255,15 @@ fn judged<'a>(found: &'a Found, place: &SidecarPlace, known: &Known) -> SidecarF
 
 /// What the pool knows of the disk, and tmpfs.
 fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known {
+    // An administrator's decision is final evidence of a session that was killed.
+    let is_running = record.session == SessionEnd::Running && !record.evidence.is_final;
     Known {
         disk: record.uuid,
         pool: pool.uuid(),
         is_new: record.committed == Generation(0),
         sidecar: record.evidence.sidecar,
         pending: record.pending,
+        running: is_running.then_some(record.committed),
         size: record.size,
         times: last_write::times(record, modified),
         is_detached: false,
@@ -313,6 +346,7 @@ impl Examined {
             revoker: None,
             detached: self.detached,
         };
+        fence.supersede(self.superseded, notes);
         fence.set_writer(pool.uuid());
         let state =
             if pool.has_log(number) { SidecarState::OpenWithLog } else { SidecarState::Open };
@@ -325,6 +359,22 @@ impl Examined {
 }
 
 impl Fence {
+    /// From now on what these disks have on flash is of the past. Their sidecars are written over, and go with a detach.
+    fn supersede(
+        &self,
+        disks: impl IntoIterator<Item = Uuid>,
+        notes: &mut Vec<(Severity, String)>,
+    ) {
+        if self.probe.as_ref().is_none_or(Probe::is_read_only) {
+            return;
+        }
+        for disk in disks {
+            if let Err(error) = self.detached.note(disk) {
+                notes.push((Severity::Warning, words::not_superseded(&error)));
+            }
+        }
+    }
+
     /// Makes durable what a former run has sent there, and what of that can still arrive. Memory has nothing of it.
     ///
     /// # Errors

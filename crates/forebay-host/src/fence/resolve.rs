@@ -290,6 +290,10 @@ impl Sides {
             );
         }
         let noted = self.settle(SidecarState::Dirty)?;
+        if !noted.evidence.is_final {
+            // Nothing else tells the next start that this session of the pool's has not ended by itself.
+            self.write_sidecar(SidecarState::OpenWithLog)?;
+        }
         self.pool().use_log(self.number, &self.undecided, noted)?;
         last_write::forget(self.record.uuid);
         Ok(())

@@ -109,12 +109,14 @@ impl Found {
     /// True when it says that a session did not end, or not in order.
     pub(super) fn is_open(&self) -> bool {
         match self {
-            Found::There(sidecar) => match sidecar.state {
-                SidecarState::Open | SidecarState::OpenWithLog => true,
-                SidecarState::Dirty | SidecarState::Clean => false,
-            },
+            Found::There(sidecar) => !sidecar.state.has_ended(),
             Found::NoPlace | Found::Missing | Found::Unreadable(_) => false,
         }
+    }
+
+    /// True when it is of a session that was not left with everything on primary storage.
+    pub(super) fn is_not_clean(&self) -> bool {
+        matches!(self, Found::There(sidecar) if sidecar.state != SidecarState::Clean)
     }
 
     /// As the fence judges it.

@@ -263,6 +263,95 @@ fn a_disk_without_flash_leaves_a_sidecar_in_the_state_folder_alone() {
     assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
 }
 
+/// Serves the image without flash, with the rights over another disk, and leaves it so.
+fn serve_alone(bed: &Bed, takes_over: Option<Uuid>, end: EndOfSession) {
+    let (probe, place) = bed.sides();
+    let (mut notes, state) = (Vec::new(), bed.path("state"));
+    let state = Some(state.as_path()).filter(|_| bed.has_state);
+    let alone = Alone::begin(probe, place, "db", takes_over, state, &mut notes).unwrap();
+    assert_eq!(notes, []);
+    let mut fence = alone.fence.expect("it leaves a sidecar");
+    fence.leave(end, true, false).unwrap();
+}
+
+#[test]
+fn a_disk_that_lost_its_place_does_not_take_what_others_wrote_for_its_own() {
+    // Nobody knows when it wrote last: its host was lost.
+    let killed = |is_apart, has_state| {
+        let mut bed = Bed::new();
+        (bed.is_apart, bed.has_state) = (is_apart, has_state);
+        let served = bed.serve();
+        let disk = served.log.disk;
+        if let Some(last_write) = &served.fence.last_write {
+            last_write.remove();
+        }
+        drop(served);
+        assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
+        (bed, disk)
+    };
+    for (is_apart, has_state) in [(false, false), (false, true), (true, true)] {
+        let (bed, disk) = killed(is_apart, has_state);
+        serve_alone(&bed, Some(disk), EndOfSession::Clean);
+        let expect = if has_state { fence::Change::Detached } else { fence::Change::OtherDisk };
+        assert_eq!(bed.verdict(), Verdict::Mismatch(expect), "{is_apart} {has_state}");
+    }
+    // Nothing beside primary storage tells of it after a detach, but this host remembers.
+    for is_apart in [false, true] {
+        let (bed, disk) = killed(is_apart, true);
+        serve_alone(&bed, Some(disk), EndOfSession::Detached);
+        assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Detached), "{is_apart}");
+    }
+    // Neither does a disk with other flash leave anything.
+    let (mut bed, disk) = killed(false, true);
+    fs::rename(bed.path("pool"), bed.path("old")).unwrap();
+    bed.wish.takes_over = Some(disk);
+    bed.serve().leave(EndOfSession::Detached);
+    fs::rename(bed.path("old"), bed.path("pool")).unwrap();
+    bed.wish.takes_over = None;
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Detached));
+}
+
+#[test]
+fn a_copy_of_flash_from_within_a_session_is_told_by_the_sidecar_of_its_end() {
+    for end in [EndOfSession::Clean, EndOfSession::Dirty] {
+        let bed = Bed::new();
+        let (pool, old) = (bed.path("pool"), bed.path("old"));
+        let served = bed.serve();
+        fs::copy(&pool, &old).unwrap();
+        served.leave(end);
+        assert_eq!(bed.verdict(), Verdict::Strong);
+        fs::copy(&old, &pool).unwrap();
+        let change = fence::Change::FlashRolledBack { sidecar: Generation(1), pool: Generation(1) };
+        assert_eq!(bed.verdict(), Verdict::Mismatch(change), "{end:?}");
+    }
+}
+
+#[test]
+fn an_old_copy_of_flash_with_an_empty_log_is_not_served_past_the_dirty_log_of_the_newer_one() {
+    let mut bed = Bed::new();
+    let (pool, old) = (bed.path("pool"), bed.path("old"));
+    bed.serve().leave(EndOfSession::Clean);
+    fs::copy(&pool, &old).unwrap();
+    let served = bed.serve();
+    let disk = served.log.disk;
+    served.leave(EndOfSession::Dirty);
+    fs::copy(&old, &pool).unwrap();
+    let refused = |bed: &Bed| match bed.examine(&mut bed.pool(), &[]) {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    let why = refused(&bed);
+    assert!(
+        why.contains("is an old copy") && why.contains(&format!("--take-over {disk}")),
+        "{why}"
+    );
+    assert_eq!(refused(&bed), why, "no start changes that");
+    bed.wish.takes_over = Some(disk);
+    bed.serve().leave(EndOfSession::Clean);
+    bed.wish.takes_over = None;
+    assert_eq!(bed.verdict(), Verdict::Strong);
+}
+
 fn has_tmpfs() -> bool {
     crate::pool::staging::folder().is_some()
 }

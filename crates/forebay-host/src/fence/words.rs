@@ -156,12 +156,16 @@ fn change_in_words(change: Change) -> String {
         ),
         Change::Content => "sampled ranges hold other bytes".to_owned(),
         Change::OtherDisk => "another disk was served from it, as its sidecar says".to_owned(),
+        Change::FlashRolledBack { sidecar, pool } if sidecar <= pool => format!(
+            "its sidecar says that session {} of the disk has ended, and the pool does not: an old copy of the flash was put back, or the flash could not be written in the end",
+            sidecar.0
+        ),
         Change::FlashRolledBack { sidecar, pool } => format!(
             "its sidecar is of generation {}, the pool knows none above {}: an old copy of the flash was put back, or the flash died and the disk went on without it",
             sidecar.0, pool.0
         ),
         Change::Detached => {
-            "the disk was detached from it, as this host remembers: an old copy of the flash was put back".to_owned()
+            "the disk was detached from it, or another one has taken its place, as this host remembers: its flash is of the past".to_owned()
         }
         Change::SidecarRolledBack { sidecar, pool } => format!(
             "its sidecar is of generation {}, the disk wrote {}: an old copy was put back with its sidecar",
@@ -225,6 +229,28 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Pa
         sidecar.disk,
         sidecar.pool,
     ))
+}
+
+/// The flash is an old copy, whose log is empty. The log of the newer one may not be.
+pub(super) fn old_flash(sidecar: &Sidecar, pool: &Path) -> Refused {
+    Refused(format!(
+        "its flash {} is an old copy: session {} of the disk, of {} on host '{}', is not known there, and its write log may hold \
+         newer data. Put the newer flash back. If that is gone for ever and what primary storage holds is to be used as it is: \
+         --take-over {}",
+        pool.display(),
+        sidecar.generation.0,
+        utc(sidecar.date * 1000),
+        sidecar.host,
+        sidecar.disk,
+    ))
+}
+
+/// The state folder does not say that another disk has lost its place.
+pub(super) fn not_superseded(error: &std::io::Error) -> String {
+    format!(
+        "the state folder cannot be written ({error}) and does not say that this disk has taken the place of another one: should \
+         the flash of that one come back, its log may count as this one's. Give a folder that can be written: --state-dir"
+    )
 }
 
 /// The sidecar of primary storage cannot be read.

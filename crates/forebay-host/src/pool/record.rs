@@ -243,8 +243,10 @@ impl Pool {
         }
         record.mode = wish.mode.clone();
         (record.uri, record.identity) = (wish.uri.clone(), wish.identity);
+        // What an earlier session sent is not answered by one that only reads.
+        let was_unanswered = record.flags.has(DiskFlags::UNANSWERED);
         record.flags = flags(wish);
-        if !wish.read_only {
+        if !wish.read_only || was_unanswered {
             record.flags.0 |= DiskFlags::UNANSWERED.0;
         }
         if is_weak {
@@ -300,7 +302,7 @@ impl Pool {
         let disk = record.uuid;
         record.session = SessionEnd::Clean;
         record.closed = host::now();
-        if is_quiet {
+        if is_quiet && !record.flags.has(DiskFlags::READ_ONLY) {
             record.flags.0 &= !DiskFlags::UNANSWERED.0;
         }
         if let Some(last) = last {

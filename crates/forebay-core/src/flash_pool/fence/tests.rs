@@ -11,6 +11,7 @@ const KNOWN: Known = Known {
     is_new: false,
     sidecar: Generation(7),
     pending: Generation(8),
+    running: None,
     size: 4096,
     times: STOPPED,
     is_detached: false,

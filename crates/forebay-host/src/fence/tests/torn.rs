@@ -56,13 +56,15 @@ impl Bed {
     }
 }
 
-/// A bed whose pool was put back as it was before a session that left primary storage torn: its log is clean.
+/// A bed whose pool was put back as it was before a session that left primary storage torn: its log is clean. An administrator
+/// says that the newer one is gone.
 fn put_back() -> Bed {
-    let bed = Bed::new();
+    let mut bed = Bed::new();
     bed.serve().leave(EndOfSession::Clean);
     fs::copy(bed.path("pool"), bed.path("old")).unwrap();
     drop(bed.serve_torn(&bed.beside()));
     fs::copy(bed.path("old"), bed.path("pool")).unwrap();
+    bed.wish.takes_over = Some(bed.sidecar().disk);
     bed
 }
 
