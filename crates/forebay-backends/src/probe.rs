@@ -24,6 +24,8 @@ use rustix::fs::{Advice, AtFlags, StatxFlags, StatxTimestamp};
 
 /// Longest tick of a file system's clock.
 const TICK: Duration = Duration::from_millis(10);
+/// The same of file systems that tell whole seconds: ext3 one, FAT two.
+const WHOLE_SECONDS: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Debug)]
@@ -258,9 +260,8 @@ impl Probe {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if let Some((seconds, nanos)) = look.modified
             && let Ok(seconds) = u64::try_from(seconds)
-            && now.abs_diff(Duration::new(seconds, nanos)) < 2 * TICK
         {
-            std::thread::sleep(2 * TICK);
+            std::thread::sleep(until_another_time(Duration::new(seconds, nanos), now));
         }
         Ok(look)
     }
@@ -363,8 +364,41 @@ fn timestamp(time: StatxTimestamp) -> Timestamp {
     (time.tv_sec, time.tv_nsec)
 }
 
+/// How long a modification may still get the time of one at `modified`. Some file systems tell whole seconds alone, or even ones.
+fn until_another_time(modified: Duration, now: Duration) -> Duration {
+    if modified.subsec_nanos() == 0 && now >= modified {
+        return (modified + WHOLE_SECONDS).saturating_sub(now);
+    }
+    if now.abs_diff(modified) < 2 * TICK { 2 * TICK } else { Duration::ZERO }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn a_look_waits_until_a_modification_would_have_another_time() {
+        let wait = |modified: u64, now: u64| {
+            let time = Duration::from_millis;
+            super::until_another_time(time(modified), time(now)).as_millis()
+        };
+        for (modified, now, expect) in [
+            (10_005, 10_005, 20),
+            (10_005, 10_024, 20),
+            (10_005, 10_026, 0),
+            // The clock of a server may be ahead.
+            (10_005, 9_990, 20),
+            (10_005, 9_000, 0),
+            // A file system with whole seconds.
+            (10_000, 10_300, 1700),
+            (10_000, 11_999, 1),
+            (10_000, 12_000, 0),
+            (10_000, 9_000, 0),
+        ] {
+            assert_eq!(wait(modified, now), expect, "{modified} {now}");
+        }
+    }
+
     use std::os::unix::fs::MetadataExt;
 
     use super::Standing;

@@ -16,7 +16,7 @@ use forebay_core::journal::{Owner, Repaired};
 use serde::Serialize;
 
 use crate::fence::{self, Guard, SidecarPlace, identity, is_of_another, left_beside, names};
-use crate::journal::{self, Journal, JournalPlace, Primary};
+use crate::journal::{self, Journal, JournalPlace, Primary, keep_time};
 use crate::pool::LOCK_WAIT;
 use repair_note::RepairNote;
 
@@ -131,6 +131,10 @@ pub fn repair(
     let note = image.repair_note()?;
     if has.windows > 0 {
         if let Some(note) = &note {
+            if let Some(file) = image.probe.open_at().filter(|_| note.is_left) {
+                // The time that the former repair gave it lies before the new note, and would count as somebody else's.
+                keep_time(&file, note.modified).context("cannot keep the image's time")?;
+            }
             note.write().context("cannot note the image's time beside it")?;
         }
         // What a daemon that has died a moment ago has sent may still be carried out. One that has ended may have ended

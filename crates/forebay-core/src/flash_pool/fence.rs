@@ -201,6 +201,11 @@ pub fn judge(known: &Known, found: &Found<'_>) -> Verdict {
 
 /// What speaks against it.
 fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
+    if let SidecarFound::There(sidecar) = found.sidecar
+        && (sidecar.disk, sidecar.pool) != (known.disk, known.pool)
+    {
+        return Some(Change::OtherDisk);
+    }
     if known.is_detached {
         return Some(Change::Detached);
     }
@@ -209,9 +214,6 @@ fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
     }
     if let SidecarFound::There(sidecar) = found.sidecar {
         let generation = sidecar.generation;
-        if (sidecar.disk, sidecar.pool) != (known.disk, known.pool) {
-            return Some(Change::OtherDisk);
-        }
         if generation > known.pending {
             let pool = known.pending;
             return Some(Change::FlashRolledBack { sidecar: generation, pool });

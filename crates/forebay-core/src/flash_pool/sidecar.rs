@@ -28,6 +28,8 @@ use crate::sealed::crc32c;
 
 /// Longest sidecar, in bytes.
 pub const SIDECAR_MAX: usize = 2048;
+/// No disk has so many sessions. A pool that follows a sidecar there has generations left.
+const GENERATION_MAX: u64 = 1 << 48;
 /// Longest URI of a destage journal that a sidecar names, in bytes.
 pub const JOURNAL_URI_MAX: usize = 1024;
 /// Longest name of a host that is kept, in bytes.
@@ -213,7 +215,7 @@ impl Sidecar {
             },
         };
         match lines.next() {
-            None if sidecar.generation.0 > crate::write_back::format::COUNT_MAX => {
+            None if sidecar.generation.0 > GENERATION_MAX => {
                 Err(SidecarInvalid::Line("generation"))
             }
             // What it says is shown to people: nothing in it is for their terminals.
@@ -346,6 +348,7 @@ mod tests {
         check("sidecar 1", "sidecar 2", SidecarInvalid::Line("journal"));
         check("disk d1", "disk x1", SidecarInvalid::Line("disk"));
         check("state open-with-log", "state closed", SidecarInvalid::Line("state"));
+        check("generation 7", "generation 281474976710657", SidecarInvalid::Line("generation"));
         check("generation 7", "generation -7", SidecarInvalid::Line("generation"));
         check(
             "generation 7",

@@ -51,7 +51,6 @@ pub use disk_place::DiskPlace;
 pub use last_write::{LastWrite, StartNote};
 pub use lock::{Guard, is_in_use, lock};
 pub use revoke::Revoker;
-pub use sample::Fact;
 pub use unreported_loss::UnreportedLoss;
 pub use words::Refused;
 pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
@@ -116,8 +115,7 @@ pub struct Fence {
     detached: Detached,
 }
 
-/// Judges whether primary storage is what the disk left; `facts` are granules that a cache holds and that
-/// primary storage must hold, too.
+/// Judges whether primary storage is what the disk left.
 ///
 /// # Errors
 /// The disk must not be served: primary storage belongs to another disk. That it must not because primary storage was
@@ -127,7 +125,6 @@ pub fn examine(
     number: DiskNumber,
     wish: &DiskWish,
     (probe, place): (Option<Probe>, SidecarPlace),
-    facts: &[Fact],
     state: Option<&Path>,
 ) -> Result<Examined> {
     let record = pool.record(number);
@@ -160,7 +157,7 @@ pub fn examine(
     let detached = Detached::of(identity(probe.as_ref()), state);
     let known =
         Known { is_detached: detached.has(record.uuid), ..known(pool, &record, look.modified) };
-    let samples = sample::compare(probe.as_ref(), &record, look.size, facts, EXAMINE_MAX);
+    let samples = sample::compare(probe.as_ref(), &record, look.size, EXAMINE_MAX);
     let (modified, changed) = (look.modified, look.changed);
     let sidecar = judged(&found, &place, &known);
     let verdict =
@@ -219,12 +216,11 @@ pub fn examine(
     })
 }
 
-/// True when a session of the disk that this pool does not know of may have left a dirty log. This session has ended in order: it
-/// was none whose flash died.
+/// True when a session of the disk that this pool does not know of may have left a dirty log. A session that goes on without its
+/// flash, which died, raises the generation by one, and the flash knows nothing of its end.
 fn is_newer(own: &Sidecar, record: &DiskRecord) -> bool {
-    own.generation > record.pending
-        && own.state.may_be_dirty()
-        && record.session == SessionEnd::Clean
+    let ahead = own.generation.0.saturating_sub(record.pending.0);
+    own.state.may_be_dirty() && (ahead > 1 || ahead == 1 && record.session == SessionEnd::Clean)
 }
 
 /// The disks whose place is taken by one that finds this sidecar, and was told to take over from another one. What they have on
@@ -288,6 +284,11 @@ impl Examined {
                 "that nobody may believe the disk's cache any more cannot be written to its pool: start Forebay again when the \
                  flash works"
             );
+        }
+        // What the disk writes from now on is above all that a newer copy of its flash knows. If this start dies, the cache is void
+        // already, and the log was empty.
+        if let Some(own) = &self.own {
+            pool.pass_generation(number, own.generation)?;
         }
         Ok(self)
     }

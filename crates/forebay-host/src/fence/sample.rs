@@ -8,51 +8,26 @@ use forebay_core::flash_pool::disk::{DiskRecord, Evidence};
 use forebay_core::flash_pool::fence::Samples;
 use forebay_core::flash_pool::sample::{self, PIECE_MAX, Sampler};
 use forebay_core::ids::{Generation, Uuid};
-use forebay_core::sealed::crc32c;
 
 use super::last_write;
 
-/// Bytes that a cache holds and that primary storage must hold, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fact {
-    /// First byte on the disk.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
-    /// Their CRC32C.
-    pub checksum: u32,
-}
-
-/// Compares primary storage with the sample of the last session's end, and with what a cache holds.
+/// Compares primary storage with the sample of the last session's end.
 pub(super) fn compare(
     probe: Option<&Probe>,
     record: &DiskRecord,
     size: u64,
-    facts: &[Fact],
     limit: Duration,
 ) -> Samples {
     let counts =
         record.evidence.is_final && size == record.size && !last_write::start_has_written(record);
     let sample = record.evidence.sample.filter(|_| counts);
-    let probe = probe.filter(|_| sample.is_some() || !facts.is_empty());
-    let Some(probe) = probe.map(Probe::copy) else { return Samples::Unknown };
-    let (disk, generation, facts) = (record.uuid, record.committed, facts.to_vec());
-    let work = move || {
-        if let Some(sample) = sample
-            && hash(&probe, disk, generation, size)? != sample
-        {
-            return Ok(Samples::Differ);
-        }
-        let mut reader = probe.reader()?;
-        let mut bytes = Vec::new();
-        for Fact { offset, len, checksum } in facts {
-            bytes.resize(len as usize, 0);
-            reader.read(offset, &mut bytes)?;
-            if crc32c(&bytes) != checksum {
-                return Ok(Samples::Differ);
-            }
-        }
-        Ok(Samples::Agree)
+    let Some((sample, probe)) = sample.zip(probe.map(Probe::copy)) else {
+        return Samples::Unknown;
+    };
+    let (disk, generation) = (record.uuid, record.committed);
+    let work = move || match hash(&probe, disk, generation, size)? == sample {
+        true => Ok(Samples::Agree),
+        false => Ok(Samples::Differ),
     };
     in_time(limit, work).unwrap_or(Samples::Unknown)
 }

@@ -100,23 +100,23 @@ impl Bed {
         (probe, place)
     }
 
-    fn examine(&self, pool: &mut Pool, facts: &[Fact]) -> Result<(DiskNumber, Examined)> {
+    fn examine(&self, pool: &mut Pool) -> Result<(DiskNumber, Examined)> {
         let size = fs::metadata(self.path("db.raw")).unwrap().len();
         let wish = DiskWish { size, ..self.wish.clone() };
         let number = pool.admit(&wish).unwrap();
         let state = Some(self.path("state")).filter(|_| self.has_state);
-        let examined = examine(pool, number, &wish, self.sides(), facts, state.as_deref())?;
+        let examined = examine(pool, number, &wish, self.sides(), state.as_deref())?;
         Ok((number, examined.note(pool, number)?))
     }
 
     fn verdict(&self) -> Verdict {
-        self.examine(&mut self.pool(), &[]).unwrap().1.verdict
+        self.examine(&mut self.pool()).unwrap().1.verdict
     }
 
     /// Opens the disk; `steps` of: pending, sidecar, log, committed, last write.
     fn open(&self, steps: usize) -> Option<Served> {
         let mut pool = self.pool();
-        let (number, examined) = self.examine(&mut pool, &[]).unwrap();
+        let (number, examined) = self.examine(&mut pool).unwrap();
         if steps == 0 {
             return None;
         }
@@ -187,8 +187,7 @@ fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
     bed.serve().leave(EndOfSession::Dirty);
     // The flash is not there: a new pool would serve what is older than the log.
     fs::rename(bed.path("pool"), bed.path("away")).unwrap();
-    let error =
-        bed.examine(&mut bed.pool(), &[]).err().expect("it is the other pool's").to_string();
+    let error = bed.examine(&mut bed.pool()).err().expect("it is the other pool's").to_string();
     assert!(error.contains("the disk 'db' of another pool"), "{error}");
     assert!(check_claim(None, &bed.place(), None, None).is_err(), "without flash neither");
     fs::remove_file(bed.path("pool")).unwrap();
@@ -206,7 +205,7 @@ fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
     fs::remove_dir(bed.path("state")).unwrap();
     fs::write(bed.path("state"), "no folder").unwrap();
     let mut pool = bed.pool();
-    let (number, examined) = bed.examine(&mut pool, &[]).unwrap();
+    let (number, examined) = bed.examine(&mut pool).unwrap();
     pool.begin_session(number).unwrap();
     let mut notes = Vec::new();
     examined.begin(&pool, number, true, &mut notes).unwrap().follow(true, &mut notes).unwrap();
@@ -216,7 +215,7 @@ fn primary_storage_without_a_place_beside_it_is_claimed_in_the_state_folder() {
 #[test]
 fn a_start_knows_when_the_one_before_did_not_see_the_end_of_what_it_sent() {
     let bed = Bed::new();
-    let is_unanswered = |bed: &Bed| bed.examine(&mut bed.pool(), &[]).unwrap().1.is_unanswered();
+    let is_unanswered = |bed: &Bed| bed.examine(&mut bed.pool()).unwrap().1.is_unanswered();
     assert!(!is_unanswered(&bed), "it is new");
     bed.serve().leave(EndOfSession::Dirty);
     assert!(!is_unanswered(&bed));
@@ -292,8 +291,8 @@ fn a_disk_that_lost_its_place_does_not_take_what_others_wrote_for_its_own() {
     for (is_apart, has_state) in [(false, false), (false, true), (true, true)] {
         let (bed, disk) = killed(is_apart, has_state);
         serve_alone(&bed, Some(disk), EndOfSession::Clean);
-        let expect = if has_state { fence::Change::Detached } else { fence::Change::OtherDisk };
-        assert_eq!(bed.verdict(), Verdict::Mismatch(expect), "{is_apart} {has_state}");
+        let expect = Verdict::Mismatch(fence::Change::OtherDisk);
+        assert_eq!(bed.verdict(), expect, "{is_apart} {has_state}");
     }
     // Nothing beside primary storage tells of it after a detach, but this host remembers.
     for is_apart in [false, true] {
@@ -336,7 +335,7 @@ fn an_old_copy_of_flash_with_an_empty_log_is_not_served_past_the_dirty_log_of_th
     let disk = served.log.disk;
     served.leave(EndOfSession::Dirty);
     fs::copy(&old, &pool).unwrap();
-    let refused = |bed: &Bed| match bed.examine(&mut bed.pool(), &[]) {
+    let refused = |bed: &Bed| match bed.examine(&mut bed.pool()) {
         Ok(_) => String::new(),
         Err(error) => error.to_string(),
     };
@@ -350,6 +349,37 @@ fn an_old_copy_of_flash_with_an_empty_log_is_not_served_past_the_dirty_log_of_th
     bed.serve().leave(EndOfSession::Clean);
     bed.wish.takes_over = None;
     assert_eq!(bed.verdict(), Verdict::Strong);
+}
+
+#[test]
+fn newer_flash_that_comes_back_after_an_old_copy_was_served_is_of_the_past() {
+    for is_apart in [false, true] {
+        let mut bed = Bed::new();
+        bed.is_apart = is_apart;
+        let (pool, old, new) = (bed.path("pool"), bed.path("old"), bed.path("new"));
+        // Copied while the disk is served.
+        let served = bed.serve();
+        let disk = served.log.disk;
+        fs::copy(&pool, &old).unwrap();
+        served.leave(EndOfSession::Clean);
+        for _ in 0..2 {
+            bed.serve().leave(EndOfSession::Dirty);
+        }
+        fs::copy(&pool, &new).unwrap();
+        fs::copy(&old, &pool).unwrap();
+        let error = bed.examine(&mut bed.pool()).err().expect("it is refused").to_string();
+        assert!(error.contains("is an old copy"), "{error}");
+        bed.wish.takes_over = Some(disk);
+        bed.serve().leave(EndOfSession::Clean);
+        bed.wish.takes_over = None;
+        fs::copy(&new, &pool).unwrap();
+        let verdict = bed.verdict();
+        let is_past = matches!(
+            verdict,
+            Verdict::Mismatch(fence::Change::FlashRolledBack { pool: Generation(3), .. })
+        );
+        assert!(is_past, "{is_apart}: {verdict:?}");
+    }
 }
 
 fn has_tmpfs() -> bool {
@@ -541,18 +571,4 @@ fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
     served.pool.close(served.number, EndOfSession::Clean, true, Some(last)).unwrap();
     drop(served);
     assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
-}
-
-#[test]
-fn what_a_cache_holds_is_compared_with_primary_storage() {
-    let bed = Bed::new();
-    bed.serve().leave(EndOfSession::Clean);
-    let fact = |bytes: &[u8]| Fact {
-        offset: 3 * MIB,
-        len: bytes.len() as u32,
-        checksum: forebay_core::sealed::crc32c(bytes),
-    };
-    let verdict = |fact| bed.examine(&mut bed.pool(), &[fact]).unwrap().1.verdict;
-    assert_eq!(verdict(fact(&[1; 4096])), Verdict::Strong);
-    assert_eq!(verdict(fact(&[2; 4096])), Verdict::Mismatch(fence::Change::Content));
 }

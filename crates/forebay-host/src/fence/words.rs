@@ -234,8 +234,8 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Pa
 /// The flash is an old copy, whose log is empty. The log of the newer one may not be.
 pub(super) fn old_flash(sidecar: &Sidecar, pool: &Path) -> Refused {
     Refused(format!(
-        "its flash {} is an old copy: session {} of the disk, of {} on host '{}', is not known there, and its write log may hold \
-         newer data. Put the newer flash back. If that is gone for ever and what primary storage holds is to be used as it is: \
+        "its flash {} is an old copy, or could not be written in the end: session {} of the disk, of {} on host '{}', is not known \
+         there, and its write log may hold newer data. Put the newer flash back. If there is none, or it is gone for ever and what primary storage holds is to be used as it is: \
          --take-over {}",
         pool.display(),
         sidecar.generation.0,

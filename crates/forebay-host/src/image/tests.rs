@@ -118,6 +118,10 @@ fn a_repair_that_ended_early_is_followed_by_one_that_finds_the_same() {
         let options = OpenOptions { read_only: true, ..OpenOptions::default() };
         let reader = forebay_backends::open(&uri, options).unwrap();
         bed.repair(None, false).unwrap_err();
+        // One that got further, and one that does not get so far.
+        bed.set_time("db.raw", from_now(5));
+        bed.repair(None, false).unwrap_err();
+        assert_eq!(bed.time(), before);
         drop(reader);
         assert!(bed.path("db.raw.forebay.repair").exists());
         if is_retired {

@@ -180,13 +180,22 @@ impl Left {
     pub fn peek(disk: &DiskRecord, segment_pages: u32, owners: impl Iterator<Item = u32>) -> Left {
         let name = name(disk.uuid);
         let us = rustix::process::geteuid().as_raw();
-        let mut users = [us].into_iter().chain(owners);
-        let file = users.find_map(|user| tmpfs::read_of(user, &name));
-        let mut bytes = Vec::new();
-        match file.is_some_and(|mut file| file.read_to_end(&mut bytes).is_ok()) {
-            true => Left::of(&bytes, disk, segment_pages),
-            false => Left::missing(),
-        }
+        let users = [us].into_iter().chain(owners);
+        let lefts = users.filter_map(|user| tmpfs::read_of(user, &name)).map(|file| {
+            // A byte more than it may have: what is too long is none.
+            let limit = (memory_len(segment_pages) + PAGE_LEN + 1) as u64;
+            let mut bytes = Vec::new();
+            match file.take(limit).read_to_end(&mut bytes) {
+                Ok(_) => Left::of(&bytes, disk, segment_pages),
+                Err(_) => Left::missing(),
+            }
+        });
+        // One that counts, else what is wrong with the first.
+        let better = |first: Left, next: Left| match (first.fault, next.fault) {
+            (Some(_), None) => next,
+            _ => first,
+        };
+        lefts.reduce(better).unwrap_or_else(Left::missing)
     }
 
     /// That there is no file.

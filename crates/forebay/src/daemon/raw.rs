@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use forebay_backends::uri::NbdUri;
 use forebay_backends::{ErrorKind, ImageFormat, Probe, Uri};
-use forebay_core::flash_pool::sidecar::Sidecar;
 use forebay_core::ids::Uuid;
 use forebay_host::events::Severity;
-use forebay_host::fence::{self, Refused};
+use forebay_host::fence::{self, Refused, SidecarPlace};
 use forebay_host::folders;
 use forebay_host::shell::quoted;
 
@@ -92,8 +91,7 @@ impl Note {
 
 /// True when a sidecar beside the image was written after the image was made.
 fn has_sidecar(probe: &Probe) -> bool {
-    let sidecar = probe.sidecar().and_then(|path| fs::read(path).ok());
-    let sidecar = sidecar.and_then(|bytes| Sidecar::decode(&bytes).ok());
+    let sidecar = fence::left_beside(&SidecarPlace::of(Some(probe), None)).ok().flatten();
     let made = probe.born().map_or(0, |(seconds, _)| seconds);
     sidecar.is_some_and(|sidecar| i64::try_from(sidecar.date).is_ok_and(|date| made <= date))
 }

@@ -11,7 +11,7 @@ fn a_sidecar_that_cannot_be_read_refuses_who_knows_nothing_of_primary_storage() 
     spoilt.push(b'\n');
     fs::write(&path, &spoilt).unwrap();
     fs::rename(bed.path("pool"), bed.path("away")).unwrap();
-    let error = bed.examine(&mut bed.pool(), &[]).err().expect("it may be another's").to_string();
+    let error = bed.examine(&mut bed.pool()).err().expect("it may be another's").to_string();
     assert!(error.contains("cannot be read") && error.contains("db.raw.forebay"), "{error}");
     assert!(check_claim(None, &bed.place(), None, None).is_err(), "without flash neither");
     assert_eq!(fs::read(&path).unwrap(), spoilt);
@@ -26,7 +26,7 @@ fn a_log_does_not_become_dirty_beside_a_sidecar_that_says_that_nothing_is() {
         // Where the new sidecar would be made there is a folder.
         fs::create_dir(bed.path("db.raw.forebay.new")).unwrap();
         let mut pool = bed.pool();
-        let (number, examined) = bed.examine(&mut pool, &[]).unwrap();
+        let (number, examined) = bed.examine(&mut pool).unwrap();
         pool.begin_session(number).unwrap();
         let mut notes = Vec::new();
         let mut fence = match examined.begin(&pool, number, true, &mut notes) {
@@ -93,7 +93,7 @@ fn other_sidecars_claim_or_contradict() {
     fs::create_dir_all(&state).unwrap();
     std::os::unix::fs::symlink("/srv/flash", link).unwrap();
     assert!(error().contains("its pool was at /srv/flash last"), "{}", error());
-    let error = bed.examine(&mut bed.pool(), &[]).err().expect("it is another's").to_string();
+    let error = bed.examine(&mut bed.pool()).err().expect("it is another's").to_string();
     assert!(
         error.contains("disk 'db' of another pool") && error.contains("--take-over"),
         "{error}"

@@ -33,7 +33,7 @@ impl Bed {
     /// A start up to its journal, that fails then.
     fn start(&self) -> Result<()> {
         let mut pool = self.pool();
-        let (number, mut examined) = self.examine(&mut pool, &[])?;
+        let (number, mut examined) = self.examine(&mut pool)?;
         let record = pool.record(number);
         examined.put_journal_in_place(&record, || pool.begin_repair(number), &mut Vec::new())
     }

@@ -85,12 +85,13 @@ pub(super) fn open(
 
 impl Opening<'_> {
     fn without_flash(mut self, who: Identified) -> Result<Opened> {
-        let takes_over = self.spec.take_over.map(|disk| disk.0);
-        let (name, Identified { probe, place }) = (&self.spec.name.0, who);
-        let alone = Alone::begin(probe, place, name, takes_over, self.state, &mut self.notes)?;
-        self.hold_changes(alone.is_unanswered);
         let engine = memory::engine(self.config)?;
         let memory = memory::memory(&engine, None)?;
+        let takes_over = self.spec.take_over.map(|disk| disk.0);
+        let (name, Identified { probe, place }) = (&self.spec.name.0, who);
+        // Nothing fails after this: it may take the place of another disk.
+        let alone = Alone::begin(probe, place, name, takes_over, self.state, &mut self.notes)?;
+        self.hold_changes(alone.is_unanswered);
         Ok(Opened {
             engine,
             memory,

@@ -85,7 +85,7 @@ impl Opening<'_> {
     pub(super) fn begin_session(&mut self, disk: Admitted, who: Identified) -> Result<Session> {
         let Admitted { pool, number, wish, reservations, found } = &disk;
         let (number, who) = (*number, (who.probe, who.place));
-        let examined = fence::examine(found, number, wish, who, &[], self.state)?;
+        let examined = fence::examine(found, number, wish, who, self.state)?;
         let mut examined = examined.note(&mut pool.lock(), number)?;
         // Before the generation: a start that dies meanwhile does it again.
         let before = || pool.lock().begin_repair(number);
