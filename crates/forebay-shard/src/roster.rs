@@ -217,8 +217,8 @@ fn deadline_of(disk: &ShardDisk) -> Nanos {
     if disk.goes_on() { Nanos(0) } else { disk.next_deadline() }
 }
 
-/// Frees a disk where nobody waits for that: its tables may be hundreds of MiB.
-fn free(disk: Option<ShardDisk>) {
+/// Frees what may be hundreds of MiB, such as a disk and its tables, where nobody waits for that.
+pub(crate) fn free(what: impl Send + 'static) {
     // Without a thread it is freed at once.
-    let _ = forebay_io::thread::start("free", move || drop(disk));
+    let _ = forebay_io::thread::start("free", move || drop(what));
 }

@@ -177,10 +177,9 @@ impl Shard {
     /// Disks that woke after the first `begun` begin their turn; how many have begun it.
     fn begin_turns(&mut self, now: Nanos, begun: usize) -> usize {
         let Shard { disks, reactor, .. } = self;
-        disks.each_awake(begun, |disk| {
-            if !disk.is_done() {
-                disk.begin_turn(now, reactor);
-            }
+        disks.each_awake(begun, |disk| match disk.is_done() {
+            true => disk.free_some(),
+            false => disk.begin_turn(now, reactor),
         });
         self.disks.awake()
     }

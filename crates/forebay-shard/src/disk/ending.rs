@@ -23,6 +23,8 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, Reactor};
 
 use super::ShardDisk;
+use super::buffers::AT_ONCE;
+use crate::roster::free;
 use crate::{Drained, LogEnd};
 
 /// Time that clients have to take their last answers; less than all of draining may take.
@@ -65,6 +67,8 @@ pub(super) struct Ending {
     is_left: bool,
     /// The daemon ends.
     pub(super) daemon_ends: bool,
+    /// All is done, and its memory goes back to the kernel.
+    is_freeing: bool,
 }
 
 impl Ending {
@@ -78,6 +82,7 @@ impl Ending {
         beneath: false,
         is_left: false,
         daemon_ends: false,
+        is_freeing: false,
     };
 
     /// When one of its times is up.
@@ -218,9 +223,32 @@ impl ShardDisk {
     /// It has ended, and starts nothing any more: its memory is free as soon as nothing under way uses it.
     fn let_go(&mut self, reactor: &mut Reactor) {
         self.storage.let_go(reactor, self.port.engine.is_idle());
-        if let Ok(nothing) = Arena::new(1) {
-            // At once, although that takes the kernel a while: who opens the disk again has room for its memory then.
-            self.port.memory = Arc::new(nothing);
+        self.ending.is_freeing = true;
+    }
+
+    /// True while the memory of a disk that has ended goes back to the kernel.
+    pub(super) fn is_freeing(&self) -> bool {
+        self.ending.is_freeing
+    }
+
+    /// Gives some of it back. All at once takes the kernel 0.1 ms a MiB, for which other disks of the shard would wait. The disk
+    /// is told to have ended after that: whoever opens it again has room for its memory then.
+    pub(crate) fn free_some(&mut self) {
+        if !self.ending.is_freeing {
+            return;
+        }
+        // With the process it goes by itself, and who still uses it has it until then.
+        let is_shared = self.ending.daemon_ends || Arc::strong_count(&self.port.memory) > 1;
+        self.ending.is_freeing =
+            !is_shared && self.port.memory.give_back(0, AT_ONCE.into()).unwrap_or(false);
+        if !self.ending.is_freeing
+            && let Ok(nothing) = Arena::new(1)
+        {
+            let memory = std::mem::replace(&mut self.port.memory, Arc::new(nothing));
+            match self.ending.daemon_ends {
+                true => free(memory),
+                false => drop(memory),
+            }
         }
     }
 
@@ -259,6 +287,7 @@ impl ShardDisk {
     /// How it ended, once it has.
     pub(crate) fn drained(&self) -> Option<Drained> {
         match self.ending.stage {
+            Stage::Done(_) if self.ending.is_freeing => None,
             Stage::Done(status) => {
                 let statistics = self.port.engine.statistics(Nanos(0));
                 let log = statistics.log.map(|log| LogEnd {

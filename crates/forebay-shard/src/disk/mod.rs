@@ -328,7 +328,7 @@ impl ShardDisk {
     /// When the next turn is due at the latest.
     pub(crate) fn next_deadline(&self) -> Nanos {
         if self.is_done() {
-            return Nanos::NEVER;
+            return if self.is_freeing() { Nanos(0) } else { Nanos::NEVER };
         }
         if self.turn.has_more || self.turn.gives_ram_back {
             return Nanos(0);

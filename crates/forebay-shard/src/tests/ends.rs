@@ -11,7 +11,9 @@ async fn a_disk_that_was_detached_keeps_no_memory() {
         let stays = shard.sender().add(stays).await.unwrap();
         for _ in 0..3 {
             let lives = Arc::default();
-            let (goes, _peer) = disk_that("goes", Mode::WriteThrough, Arc::clone(&lives));
+            let (mut goes, _peer) = disk_that("goes", Mode::WriteThrough, Arc::clone(&lives));
+            // It goes back to the kernel piece by piece.
+            goes.memory = Arc::new(Arena::new(goes.memory.len() + (40 << 20)).unwrap());
             let memory = Arc::downgrade(&goes.memory);
             let goes = shard.sender().add(goes).await.unwrap();
             assert!(goes.flush().await.unwrap() && memory.strong_count() > 0);
