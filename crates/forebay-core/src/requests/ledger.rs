@@ -46,6 +46,8 @@ pub(crate) struct Ledger {
     answered: Vec<Answered>,
     /// What reads, writes and flushes waited for that were in flight.
     waited: [Waited; 3],
+    /// The same of those whose latency is not counted yet.
+    unsent: Option<[Waited; 3]>,
     slowest: Slowest,
     /// The last request that was answered with an error.
     last_failed: Option<FailedRequest>,
@@ -124,6 +126,7 @@ impl Ledger {
             latencies,
             answered: Vec::with_capacity(4096),
             waited: [Waited::default(); 3],
+            unsent: None,
             slowest: Slowest { minutes: VecDeque::with_capacity(MINUTES_MAX) },
             last_failed: None,
         }
@@ -149,7 +152,7 @@ impl Ledger {
             LatencyOf::Write | LatencyOf::CompareAndWrite => 1,
             LatencyOf::Flush => 2,
         };
-        self.waited[kind].add_all(&request.waited);
+        self.unsent.get_or_insert_default()[kind].add_all(&request.waited);
         self.slowest.note(request, now);
     }
 
@@ -181,6 +184,10 @@ impl Ledger {
     /// Every reply handed out so far was sent.
     pub(crate) fn sent(&mut self, now: Nanos) {
         self.observer.sent(now);
+        for (waited, unsent) in self.waited.iter_mut().zip(self.unsent.take().into_iter().flatten())
+        {
+            waited.add_all(&unsent);
+        }
         for Answered { submitted, of, count } in self.answered.drain(..) {
             let latency = now.since(submitted);
             match of {

@@ -62,7 +62,6 @@ impl Waited {
             room_ns,
             primary_ns,
             throttle_ns,
-            // Answered requests whose replies are on their way have waited, and have no latency yet.
             rest_ns: total_ns.saturating_sub(waited),
         }
     }

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use forebay_core::action::{ExtentState, IoOp};
-use forebay_core::geometry::ByteRange;
+use forebay_core::geometry::{ByteRange, PAGE};
 
 use super::outcome::{EndedBy, Holes};
 use super::run::ReplayRun;
@@ -50,7 +50,7 @@ impl ReplayRun<'_> {
             Err(Error::new(ErrorKind::HoldsData, message))
         };
         let properties = self.target.properties();
-        let end = end.min(properties.size);
+        let end = written_end(end, properties.size, properties.logical_block);
         if !properties.extents {
             return refuse("the target does not tell whether it holds data".to_owned());
         }
@@ -192,6 +192,11 @@ impl ReplayRun<'_> {
     }
 }
 
+/// Where what a replay writes ends on a disk of `size`, of requests that end at `end`: it writes whole blocks, and fills pages.
+fn written_end(end: u64, size: u64, block: u32) -> u64 {
+    end.min(size).next_multiple_of(PAGE.max(block.into())).min(size)
+}
+
 /// A range that reads as zeroes without any work of storage.
 fn is_hole(state: ExtentState) -> bool {
     match state {
@@ -200,5 +205,18 @@ fn is_hole(state: ExtentState) -> bool {
         | ExtentState::Uncached
         | ExtentState::Clean
         | ExtentState::Dirty => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_ends_with_a_page_or_a_block_and_on_the_disk() {
+        assert_eq!(written_end(512, 1 << 20, 512), 4096);
+        assert_eq!(written_end(4097, 1 << 20, 16384), 16384);
+        assert_eq!(written_end(5000, 6144, 512), 6144);
+        assert_eq!(written_end(u64::MAX, 4096, 4096), 4096);
     }
 }

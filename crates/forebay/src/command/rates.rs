@@ -34,8 +34,13 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Between `before` and `now`, which was so much later. A disk that was opened anew did nothing before.
+    /// Between `before` and `now`, which came so much later. A disk that was opened anew did nothing before.
     pub(super) fn between(before: &DiskStats, now: &DiskStats, later: Duration) -> Rates {
+        let nothing = DiskStats::default();
+        let before = if before.opened_ms == now.opened_ms { before } else { &nothing };
+        // Figures may have waited for those of other disks. A daemon of an earlier version does not say so.
+        let measured = now.elapsed_ns.saturating_sub(before.elapsed_ns);
+        let later = if measured > 0 { Duration::from_nanos(measured) } else { later };
         let (b, n) = (&before.engine.counters, &now.engine.counters);
         let grown = |before: u64, now: u64| now.saturating_sub(before);
         let per_second = |before: u64, now: u64| {
@@ -107,5 +112,34 @@ mod tests {
         assert_eq!((rates.primary, rates.iops()), (None, 100));
         let anew = Rates::between(&now, &DiskStats::default(), Duration::from_secs(1));
         assert_eq!(anew, Rates::default());
+    }
+
+    #[test]
+    fn figures_are_of_the_time_at_which_they_were_taken() {
+        let mut before =
+            DiskStats { opened_ms: 7, elapsed_ns: 5_000_000_000, ..Default::default() };
+        before.engine.counters.reads = 1000;
+        let mut now = DiskStats { elapsed_ns: 6_000_000_000, ..before.clone() };
+        now.engine.counters.reads += 50;
+        // They came together, as others held up the former ones.
+        assert_eq!(Rates::between(&before, &now, Duration::from_millis(2)).reads, 50);
+    }
+
+    #[test]
+    fn a_disk_that_was_opened_again_did_nothing_before_however_much_it_did_since() {
+        let counted = |opened_ms, reads, hits, sum_ns| {
+            let mut stats =
+                DiskStats { opened_ms, elapsed_ns: 2_000_000_000, ..Default::default() };
+            stats.engine.counters.reads = reads;
+            stats.engine.counters.read_hits_ram = hits;
+            stats.engine.latency.read =
+                LatencySummary { count: reads, sum_ns, ..Default::default() };
+            stats
+        };
+        let before = counted(7, 10_000, 500, 10_000);
+        let now = counted(9, 10_100, 10_000, 20_200_000);
+        let rates = Rates::between(&before, &now, Duration::from_secs(60));
+        assert_eq!((rates.hits, rates.reads), ((10_000, 10_100), 5050));
+        assert_eq!(rates.guest_reads, Some(2000));
     }
 }

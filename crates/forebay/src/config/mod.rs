@@ -373,6 +373,9 @@ pub fn name_from_backend(uri: &str) -> Name {
     stem.parse().unwrap_or(Name("disk".to_owned()))
 }
 
+/// Shard threads at most.
+const SHARDS_MAX: usize = 64;
+
 /// The number of shard threads: what was asked for, else one per disk and at most one per CPU.
 ///
 /// # Errors
@@ -380,10 +383,10 @@ pub fn name_from_backend(uri: &str) -> Name {
 pub fn shards(asked: Option<usize>, disks: usize) -> Result<usize, ValueError> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     match asked {
-        Some(count @ 1..=64) => Ok(count),
-        Some(count) => {
-            Err(ValueError(format!("{count} shards cannot work; allowed: 1 to 64 (--shards)")))
-        }
-        None => Ok(disks.clamp(1, cpus)),
+        Some(count @ 1..=SHARDS_MAX) => Ok(count),
+        Some(count) => Err(ValueError(format!(
+            "{count} shards cannot work; allowed: 1 to {SHARDS_MAX} (--shards)"
+        ))),
+        None => Ok(disks.clamp(1, cpus.min(SHARDS_MAX))),
     }
 }

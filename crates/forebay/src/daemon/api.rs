@@ -218,6 +218,12 @@ pub struct DiskStats {
     /// The shard that it is on, counted from 0.
     #[serde(default)]
     pub shard: usize,
+    /// When the disk was opened, in milliseconds since 1970.
+    #[serde(default)]
+    pub opened_ms: u64,
+    /// Time from then until these figures were taken, whatever the clock did, in nanoseconds.
+    #[serde(default)]
+    pub elapsed_ns: u64,
     /// Clients that are attached.
     pub connections: u32,
     /// Clients whose next request waits for room in the disk's tables.
@@ -256,6 +262,8 @@ impl From<DiskStatus> for DiskStats {
         DiskStats {
             name: on_shard.name,
             shard: 0,
+            opened_ms: 0,
+            elapsed_ns: 0,
             connections: on_shard.connections,
             connections_waiting: on_shard.connections_waiting,
             primary_storage: on_shard.primary_storage,

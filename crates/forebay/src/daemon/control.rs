@@ -15,6 +15,7 @@ use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
 use forebay_shard::{DiskStatus, Drained, Gone};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use anyhow::{Context, Result};
 
@@ -180,14 +181,15 @@ async fn all_stats(
     let silent = known.iter().filter(|known| known.is_silent);
     let silent = silent.map(|known| known.disk.name().to_owned()).collect();
     let answered = known.iter().filter_map(|known| Some((&known.disk, known.figures.as_ref()?)));
+    let answered = answered.map(|(disk, (at, figures))| (disk, *at, figures));
     let (refused, shards) = (state.refused(), state.opener.shards.loads());
     // Of hundreds of disks that is more than a megabyte, which `Json` would write piece by piece.
     let text = if query.brief {
-        let disks = answered.map(|(_, figures)| BriefStats::from(&figures.status)).collect();
+        let disks = answered.map(|(.., figures)| BriefStats::from(&figures.status)).collect();
         serde_json::to_vec(&AllStats { disks, silent, refused, shards })
     } else {
-        let disks = answered.map(|(disk, figures)| {
-            let mut stats = state.stats_with(disk, figures.status.clone());
+        let disks = answered.map(|(disk, at, figures)| {
+            let mut stats = state.stats_with(disk, figures.status.clone(), at);
             // Of one disk whoever wants them asks: of hundreds they would be megabytes.
             stats.engine.slowest = Vec::new();
             stats
@@ -459,7 +461,7 @@ impl ControlState {
     /// The statistics of a disk, as an answer.
     pub(super) async fn stats_of(&self, disk: &ServedDisk) -> Response {
         match disk.handle.stats().await {
-            Ok(status) => Json(self.stats_with(disk, status)).into_response(),
+            Ok(status) => Json(self.stats_with(disk, status, Instant::now())).into_response(),
             Err(Gone) => {
                 let error = format!("the shard of disk '{}' has ended", disk.name());
                 refuse(StatusCode::SERVICE_UNAVAILABLE, error)
@@ -467,10 +469,17 @@ impl ControlState {
         }
     }
 
-    /// What a disk's shard knows, and what others know of it.
-    pub(super) fn stats_with(&self, disk: &ServedDisk, status: DiskStatus) -> DiskStats {
+    /// What a disk's shard knew at that time, and what others know of it.
+    pub(super) fn stats_with(
+        &self,
+        disk: &ServedDisk,
+        status: DiskStatus,
+        at: Instant,
+    ) -> DiskStats {
         DiskStats {
             shard: disk.info.shard,
+            opened_ms: disk.opened_ms(),
+            elapsed_ns: disk.elapsed(at).as_nanos() as u64,
             vhost_user: self.frontends.device(disk.name()).map(|device| device.info()),
             evidence: disk.info.evidence.clone(),
             unguarded: disk.info.unguarded.clone(),

@@ -38,8 +38,8 @@ pub(super) struct Figures {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) disk: Arc<ServedDisk>,
-    /// What it answered last; `None`: it never did.
-    pub(super) figures: Option<Arc<DiskFigures>>,
+    /// What it answered last, and when; `None`: it never did.
+    pub(super) figures: Option<(Instant, Arc<DiskFigures>)>,
     /// It did not answer in time.
     pub(super) is_silent: bool,
 }
@@ -63,7 +63,7 @@ impl Figures {
         let known = disks.into_iter().map(|disk| {
             let last = disk.last_figures();
             let is_silent = last.as_ref().is_none_or(|(at, _)| *at < began);
-            Known { disk, figures: last.map(|(_, figures)| figures), is_silent }
+            Known { disk, figures: last, is_silent }
         });
         known.collect()
     }

@@ -25,16 +25,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The past of one disk.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// What it counted when it was looked at last, and when that was.
-    last: Option<(SystemTime, Statistics)>,
+    /// What it counted when it was looked at last, and how long after it was opened that was.
+    last: Option<(Duration, Statistics)>,
     minutes: VecDeque<Minute>,
 }
 
 impl History {
-    /// The disk is so `now`.
-    fn note(&mut self, now: SystemTime, statistics: Statistics) {
-        if let Some((since, before)) = self.last.replace((now, statistics.clone())) {
-            let minute = between((since, &before), (now, &statistics));
+    /// The disk is so `now`, so long after it was opened: the clock may be set.
+    fn note(&mut self, now: SystemTime, elapsed: Duration, statistics: Statistics) {
+        if let Some((since, before)) = self.last.replace((elapsed, statistics.clone())) {
+            let minute = between(now, elapsed.saturating_sub(since), &before, &statistics);
             if minute.reads + minute.writes > 0 {
                 if self.minutes.len() == MINUTES_MAX {
                     self.minutes.pop_front();
@@ -54,12 +54,11 @@ impl History {
     }
 }
 
-fn between(before: (SystemTime, &Statistics), now: (SystemTime, &Statistics)) -> Minute {
-    let ((since, b), (until, n)) = (before, now);
+fn between(until: SystemTime, length: Duration, b: &Statistics, n: &Statistics) -> Minute {
     let less = |now: u64, before: u64| now.saturating_sub(before);
     Minute {
         end_ms: until.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
-        length_ms: until.duration_since(since).unwrap_or_default().as_millis() as u64,
+        length_ms: length.as_millis() as u64,
         reads: less(n.counters.reads, b.counters.reads),
         read_hits: less(n.counters.read_hits(), b.counters.read_hits()),
         writes: less(n.counters.writes, b.counters.writes),
@@ -78,10 +77,11 @@ pub(super) async fn follow(state: Arc<ControlState>) {
     loop {
         minutes.tick().await;
         for known in state.known_figures().await.iter().filter(|known| !known.is_silent) {
-            if let Some(figures) = &known.figures {
+            if let Some((at, figures)) = &known.figures {
                 let statistics =
                     Statistics { slowest: Vec::new(), ..figures.status.engine.clone() };
-                known.disk.history().note(SystemTime::now(), statistics);
+                let elapsed = known.disk.elapsed(*at);
+                known.disk.history().note(SystemTime::now(), elapsed, statistics);
             }
         }
     }
@@ -112,17 +112,18 @@ mod tests {
         let mut now = Statistics::default();
         now.counters.reads = 1000;
         now.time.read.primary_ns = 5_000_000;
-        history.note(at(10), now.clone());
+        history.note(at(10), MINUTE * 7, now.clone());
         assert_eq!(history.minutes(), []);
         now.counters.reads += 60;
         now.counters.read_hits_ram += 45;
         now.time.read.primary_ns += 750;
         now.misses.evicted += 15;
-        history.note(at(11), now.clone());
-        history.note(at(12), now.clone());
+        // Somebody has set the clock back.
+        history.note(at(5), MINUTE * 8, now.clone());
+        history.note(at(6), MINUTE * 9, now.clone());
         let minutes = history.minutes();
         let [minute] = &minutes[..] else { panic!("{minutes:?}") };
-        assert_eq!((minute.end_ms, minute.length_ms), (11 * 60_000, 60_000));
+        assert_eq!((minute.end_ms, minute.length_ms), (5 * 60_000, 60_000));
         assert_eq!((minute.reads, minute.read_hits, minute.misses.evicted), (60, 45, 15));
         assert_eq!(minute.read_time.primary_ns, 750);
     }
@@ -133,7 +134,7 @@ mod tests {
         let mut now = Statistics::default();
         for minute in 0..=300 {
             now.counters.writes += 1;
-            history.note(at(minute), now.clone());
+            history.note(at(minute), MINUTE * minute as u32, now.clone());
         }
         let minutes = history.minutes();
         assert_eq!((minutes.len(), minutes[0].end_ms), (MINUTES_MAX, 61 * 60_000));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
@@ -49,6 +49,8 @@ pub(super) struct ServedDisk {
     history: Mutex<History>,
     /// What it answered last, and when.
     figures: Mutex<Option<(Instant, Arc<DiskFigures>)>>,
+    /// When it was opened, by the clock, and by one that nobody sets.
+    opened: (SystemTime, Instant),
     /// Set when it has ended: detached, or why it was not as it should be.
     ended: OnceLock<Option<String>>,
 }
@@ -100,6 +102,7 @@ impl ServedDisk {
             standing,
             history,
             figures,
+            opened: (SystemTime::now(), Instant::now()),
             ended,
         }
     }
@@ -274,6 +277,16 @@ impl ServedDisk {
     /// What it did in the last hours.
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
         lock(&self.history)
+    }
+
+    /// When it was opened, in milliseconds since 1970.
+    pub(super) fn opened_ms(&self) -> u64 {
+        self.opened.0.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+    }
+
+    /// Time from then until `at`.
+    pub(super) fn elapsed(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.opened.1)
     }
 
     /// Notes what it answered.

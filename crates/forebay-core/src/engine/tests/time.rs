@@ -45,6 +45,14 @@ fn a_hit_has_no_wait_and_a_miss_waits_for_primary_storage() {
     let expect = TimeSplit { total_ns: 8 * MS, rest_ns: 3 * MS, ..expect };
     assert_eq!(rig.time().read, expect);
     rig.check_sums();
+    // Until its reply is sent neither its time nor its wait counts: no part ever becomes less.
+    rig.read(3, 65536, 4096);
+    rig.pass(5);
+    rig.complete(0, IoStatus::Ok);
+    assert_eq!(rig.time().read, expect);
+    rig.sent();
+    assert_eq!(rig.time().read.primary_ns, 10 * MS);
+    rig.check_sums();
 }
 
 #[test]

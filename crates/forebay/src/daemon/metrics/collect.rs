@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_host::pool::report::{self, PoolUsage};
 use forebay_host::pool::{self, SharedPool};
@@ -22,14 +22,14 @@ type LastSaid = (Option<PoolUsage>, bool);
 /// What outlives a scrape.
 #[derive(Debug)]
 pub(in crate::daemon) struct Memory {
-    started: SystemTime,
+    started: (SystemTime, Instant),
     /// What each pool said last, and whether it was asked and has not answered yet.
     pools: Arc<Mutex<BTreeMap<PathBuf, LastSaid>>>,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { started: SystemTime::now(), pools: Arc::default() }
+        Memory { started: (SystemTime::now(), Instant::now()), pools: Arc::default() }
     }
 }
 
@@ -41,9 +41,9 @@ pub(in crate::daemon) async fn collect(state: &ControlState) -> Scrape {
     let budgets: BTreeMap<&str, Option<u64>> =
         spec.disks.iter().map(|spec| (spec.name.0.as_str(), spec.flash_bytes_per_day())).collect();
     let served = known.iter().filter_map(|known| {
-        let figures = known.figures.as_ref()?;
+        let (at, figures) = known.figures.as_ref()?;
         Some(ServedMetrics {
-            stats: state.stats_with(&known.disk, figures.status.clone()),
+            stats: state.stats_with(&known.disk, figures.status.clone(), *at),
             latencies: figures.latencies.clone(),
             flash_bytes_per_day: budgets.get(known.disk.name()).copied().flatten(),
         })
@@ -54,8 +54,8 @@ pub(in crate::daemon) async fn collect(state: &ControlState) -> Scrape {
             name: about.name.clone(),
             reactor: about.reactor.clone(),
             shards: about.shards,
-            started: memory.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
-            uptime: memory.started.elapsed().unwrap_or_default().as_secs_f64(),
+            started: memory.started.0.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            uptime: memory.started.1.elapsed().as_secs_f64(),
         },
         shards: state.opener.shards.loads(),
         listeners: state.listeners(),
