@@ -90,6 +90,10 @@ impl Clients {
 impl World<'_> {
     /// A burst of requests.
     pub(crate) fn on_clients(&mut self) {
+        if self.is_ending {
+            // They come again when the disk does.
+            return self.queue.plan(self.now.plus(Nanos(10_000_000)), Event::Clients);
+        }
         if self.clients.made >= self.setup.load.requests || self.clients.are_away {
             return;
         }

@@ -110,6 +110,8 @@ coverage! {
     records_torn: "Records of a journal that a start found torn.",
     journals_revoked: "Journals given up.",
     stood_still: "Looks at primary storage while destaging was held and had finished.",
+    ends_in_order: "Ends in order in the middle of everything.",
+    ends_noted: "Of these, how many were noted as such.",
     orders_begun_anew: "Times that primary storage had all that the log had, after an accident.",
     prefix_checks: "Looks at primary storage alone.",
 }

@@ -17,6 +17,9 @@ impl World<'_> {
         if self.crashes_left > 0 {
             return self.crash_again();
         }
+        if self.chance.chance(80) {
+            return self.end_in_order();
+        }
         if self.setup.log_dies {
             return match self.pool.device.dead || self.pool.device.rots {
                 // Not while everything has to come to its end.
@@ -85,6 +88,48 @@ impl World<'_> {
         self.coverage.logs_died += 1;
         let host = self.chance.chance(500);
         self.crash(host);
+    }
+
+    /// Ends in order in the middle of everything, as far as that comes in a while, and starts again. Perhaps power fails in between.
+    fn end_in_order(&mut self) {
+        self.log.line(self.now, || "ends in order".into());
+        self.coverage.ends_in_order += 1;
+        (self.is_ending, self.clients.are_away) = (true, true);
+        self.engine.shut_down(self.now, &mut self.actions);
+        let settles =
+            |world: &World<'_>| world.engine.destages_at_end() || world.engine.settles_at_end();
+        if !self.comes_in_time(|world| world.engine.is_idle() && !settles(world)) {
+            self.engine.stop_destaging(self.now, &mut self.actions);
+        }
+        if self.comes_in_time(|world| world.engine.is_idle()) {
+            self.send();
+            let flushed = !self.engine.mode().logs() && self.chance.chance(700);
+            if flushed {
+                self.backend.flush_all();
+            }
+            self.engine.close_ring(self.now, flushed, &mut self.actions);
+            let is_closed = self.comes_in_time(|world| world.engine.is_ring_closed());
+            if is_closed && self.engine.log_statistics(self.now).is_some_and(|log| log.is_durable) {
+                self.pool.log_end = self.engine.log_end().expect("there is a log");
+                self.coverage.ends_noted += 1;
+            }
+        }
+        let power = self.chance.chance(300);
+        self.crash(power);
+        (self.is_ending, self.clients.are_away) = (false, false);
+    }
+
+    /// Whether it comes to this within some time.
+    fn comes_in_time(&mut self, is_so: impl Fn(&World<'_>) -> bool) -> bool {
+        let until = self.now.plus(Nanos(self.chance.skewed(10_000_000_000)));
+        self.carry_out();
+        while !is_so(self) {
+            if self.now >= until || !self.step() {
+                return false;
+            }
+            self.carry_out();
+        }
+        true
     }
 
     /// One more crash while primary storage is dead; after the last one it is back.

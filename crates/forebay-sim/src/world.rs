@@ -140,6 +140,8 @@ pub(crate) struct World<'a> {
     /// Crashes to come while primary storage is dead.
     pub crashes_left: u64,
     pub events: u64,
+    /// The process ends in order.
+    pub is_ending: bool,
 }
 
 /// Runs one seed to its end; panics when a rule was broken.
@@ -200,6 +202,7 @@ impl<'a> World<'a> {
             crashes_left: 0,
             resizes: 0,
             events: 0,
+            is_ending: false,
             engine,
             backend,
             flash,
@@ -273,8 +276,13 @@ impl<'a> World<'a> {
         assert!(self.ios.is_empty(), "I/Os without end: {:?}", self.ios);
         assert!(self.engine.is_idle(), "the engine is not idle: {:?}", self.engine);
         assert_eq!(self.memory.claims(), [], "memory is still claimed");
+        assert!(!self.dropped.is_awaited(), "a cache is dropped without end");
         let statistics = self.engine.statistics(self.now);
         assert_eq!(statistics.buffer_bytes, statistics.buffer_bytes_free, "buffers leaked");
+        let log = self.engine.log_statistics(self.now);
+        let has_failed = log.is_some_and(|log| log.failure.is_some() || log.is_lost);
+        let (mode, actual) = (statistics.mode, statistics.mode_actual);
+        assert!(mode == actual || has_failed, "the mode stays {actual:?} instead of {mode:?}");
         let TimeStatistics { read, write, flush } = statistics.time;
         for split in [read, write, flush] {
             let parts: u64 = split.parts().iter().map(|(_, ns)| ns).sum();
@@ -338,6 +346,9 @@ impl<'a> World<'a> {
 
     fn on_event(&mut self, event: Event) {
         match event {
+            // Nobody asks for anything any more.
+            Event::Disaster | Event::Mode | Event::Tune | Event::PowerLoss if self.is_ending => {}
+            Event::Resize | Event::ResizeFlash | Event::DropCache if self.is_ending => {}
             Event::Execute(number, attempt) => self.execute(number, attempt, false),
             Event::Complete(number, attempt) => self.complete(number, attempt),
             Event::Compared(id, found) => {

@@ -60,8 +60,9 @@ impl WriteBack {
     /// When time alone may change something, of what was not due yet at `since`.
     pub(crate) fn destage_deadline(&self, since: Nanos) -> Nanos {
         let (destager, log) = (&self.destager, &self.log);
-        let has_dirty =
-            destager.notes.noted.flushed < log.reached.written.sequence || !destager.is_retired();
+        let has_dirty = destager.notes.noted.flushed < log.reached.written.sequence
+            || destager.notes.is_ahead && !destager.is_revoked()
+            || !destager.is_retired();
         let note = destager.note_deadline();
         let later = |time: Nanos| if time > since { time } else { Nanos::NEVER };
         let flush = later(destager.rest_at()).min(later(destager.settle_at()));
