@@ -367,7 +367,7 @@ fn timestamp(time: StatxTimestamp) -> Timestamp {
 /// How long a modification may still get the time of one at `modified`. Some file systems tell whole seconds alone, or even ones.
 fn until_another_time(modified: Duration, now: Duration) -> Duration {
     if modified.subsec_nanos() == 0 && now >= modified {
-        return (modified + WHOLE_SECONDS).saturating_sub(now);
+        return (modified + WHOLE_SECONDS + 2 * TICK).saturating_sub(now);
     }
     if now.abs_diff(modified) < 2 * TICK { 2 * TICK } else { Duration::ZERO }
 }
@@ -390,9 +390,9 @@ mod tests {
             (10_005, 9_990, 20),
             (10_005, 9_000, 0),
             // A file system with whole seconds.
-            (10_000, 10_300, 1700),
-            (10_000, 11_999, 1),
-            (10_000, 12_000, 0),
+            (10_000, 10_300, 1720),
+            (10_000, 11_999, 21),
+            (10_000, 12_020, 0),
             (10_000, 9_000, 0),
         ] {
             assert_eq!(wait(modified, now), expect, "{modified} {now}");

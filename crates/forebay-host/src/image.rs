@@ -133,7 +133,9 @@ pub fn repair(
         if let Some(note) = &note {
             if let Some(file) = image.probe.open_at().filter(|_| note.is_left) {
                 // The time that the former repair gave it lies before the new note, and would count as somebody else's.
-                keep_time(&file, note.modified).context("cannot keep the image's time")?;
+                let kept = keep_time(&file, note.modified)
+                    .and_then(|()| fs::File::open(&file)?.sync_all());
+                kept.context("cannot keep the image's time")?;
             }
             note.write().context("cannot note the image's time beside it")?;
         }

@@ -69,7 +69,7 @@ pub use sidecar::{SidecarPlace, identity, left_beside, remove, replace};
 /// Time that samples may take at start.
 const EXAMINE_MAX: Duration = Duration::from_secs(5);
 /// Time that the last look at primary storage may take at the end.
-const LEAVE_MAX: Duration = Duration::from_secs(3);
+const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 /// What was found before a disk's session begins.
 pub struct Examined {
@@ -216,11 +216,17 @@ pub fn examine(
     })
 }
 
-/// True when a session of the disk that this pool does not know of may have left a dirty log. A session that goes on without its
-/// flash, which died, raises the generation by one, and the flash knows nothing of its end.
+/// True when a session of the disk may have left a dirty log of which this pool knows nothing. A session that goes on without its
+/// flash, which died, raises the generation by one. The flash knows nothing of its end, and that is never one with a dirty log.
 fn is_newer(own: &Sidecar, record: &DiskRecord) -> bool {
     let ahead = own.generation.0.saturating_sub(record.pending.0);
-    own.state.may_be_dirty() && (ahead > 1 || ahead == 1 && record.session == SessionEnd::Clean)
+    let has_ended = own.state == SidecarState::Dirty && own.generation >= record.committed;
+    match record.session {
+        SessionEnd::Clean => ahead > 0 && own.state.may_be_dirty(),
+        SessionEnd::Running => {
+            ahead > 1 && own.state.may_be_dirty() || has_ended && !record.evidence.is_final
+        }
+    }
 }
 
 /// The disks whose place is taken by one that finds this sidecar, and was told to take over from another one. What they have on
@@ -285,11 +291,6 @@ impl Examined {
                  flash works"
             );
         }
-        // What the disk writes from now on is above all that a newer copy of its flash knows. If this start dies, the cache is void
-        // already, and the log was empty.
-        if let Some(own) = &self.own {
-            pool.pass_generation(number, own.generation)?;
-        }
         Ok(self)
     }
 
@@ -301,6 +302,17 @@ impl Examined {
     /// True when primary storage may still carry out what a former process sent.
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered
+    }
+
+    /// Takes note that a session begins. What the disk writes from now on is above all that a newer copy of its flash knows.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn begin_session(&self, pool: &mut Pool, number: DiskNumber) -> Result<Generation> {
+        if let Some(own) = &self.own {
+            pool.pass_generation(number, own.generation)?;
+        }
+        pool.begin_session(number)
     }
 
     /// The evidence, for `disk show`.

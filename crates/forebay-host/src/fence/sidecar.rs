@@ -13,7 +13,6 @@ use forebay_backends::Probe;
 use forebay_core::flash_pool::fence::SidecarFound;
 use forebay_core::flash_pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarState};
 use forebay_core::ids::Uuid;
-use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use crate::pool::GOES_WITH_DEVICE;
@@ -137,7 +136,7 @@ pub(super) fn read(path: Option<&Path>) -> Found {
     let mut bytes = Vec::new();
     // A byte more than it may have: what is too long is not a sidecar.
     let limit = SIDECAR_MAX as u64 + 1;
-    match open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
+    match File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
         Ok(_) => match Sidecar::decode(&bytes) {
             Ok(sidecar) => Found::There(sidecar),
             Err(why) => Found::Unreadable(why.to_string()),
@@ -146,16 +145,6 @@ pub(super) fn read(path: Option<&Path>) -> Found {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Found::Missing,
             _ => Found::Unreadable(error.to_string()),
         },
-    }
-}
-
-/// Opens a file. Somebody may have put a pipe in its place, which nobody may write to.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no file")),
     }
 }
 

@@ -95,7 +95,7 @@ impl Opening<'_> {
         self.notes.extend(examined.notes());
         self.notes.extend(reservations.note());
         let (evidence, keeps_cache) = (examined.evidence(), examined.keeps_cache());
-        let generation = pool.lock().begin_session(number)?;
+        let generation = examined.begin_session(&mut pool.lock(), number)?;
         let begun = pool.lock().snapshot();
         let may_log = wish.log_bytes > 0;
         let fence = examined.begin(&begun, number, may_log, &mut self.notes)?;
