@@ -12,6 +12,7 @@
 //! is destaged for so long, too. A client that does not take its answers is not waited for longer than [`LEAVE_MAX`].
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_backends::BackendIo;
 use forebay_core::action::IoOp;
@@ -32,6 +33,8 @@ const LEAVE_MAX: Nanos = Nanos::from_millis(3_000);
 /// Time that a disk has at the end to flush and note what it has destaged, and with deferred flushes, or a log that failed, to
 /// destage; less than all of draining may take.
 const DESTAGE_MAX: Nanos = Nanos::from_millis(20_000);
+/// Time in a turn in which the memory of a disk that has ended goes back.
+const FREE_MAX: Duration = Duration::from_millis(2);
 /// The I/O that flushes primary storage at the end. The engine never uses this number: its lower half is a
 /// place in a table far smaller; nor do wrapping backends, who count down from the highest.
 pub(super) const FINAL_FLUSH: IoId = IoId(u32::MAX as u64);
@@ -231,16 +234,20 @@ impl ShardDisk {
         self.ending.is_freeing
     }
 
-    /// Gives some of it back. All at once takes the kernel 0.1 ms a MiB, for which other disks of the shard would wait. The disk
-    /// is told to have ended after that: whoever opens it again has room for its memory then.
+    /// Gives some of it back. All at once takes the kernel 0.1 ms a MiB, for which other disks of the shard would wait: they wait
+    /// for [`FREE_MAX`]. The disk is told to have ended after that: whoever opens it again has room for its memory then.
     pub(crate) fn free_some(&mut self) {
         if !self.ending.is_freeing {
             return;
         }
         // With the process it goes by itself, and who still uses it has it until then.
         let is_shared = self.ending.daemon_ends || Arc::strong_count(&self.port.memory) > 1;
-        self.ending.is_freeing =
-            !is_shared && self.port.memory.give_back(0, AT_ONCE.into()).unwrap_or(false);
+        let began = Instant::now();
+        self.ending.is_freeing = !is_shared;
+        while self.ending.is_freeing && began.elapsed() < FREE_MAX {
+            let has_more = self.port.memory.give_back(0, AT_ONCE.into());
+            self.ending.is_freeing = has_more.unwrap_or(false);
+        }
         if !self.ending.is_freeing
             && let Ok(nothing) = Arena::new(1)
         {
