@@ -2,7 +2,9 @@
 //!
 //! **Repeated events.** A warning or an error that the same disk reports again within [`REPEATED_WITHIN`] in the same words is
 //! counted with the first one. When it has not come for that long, or the daemon ends, one more event says how often it came.
-//! Events of severity info are an administrator's or a change of state: each stands for itself.
+//! Events of severity info are an administrator's or a change of state: each stands for itself. So does what comes again after
+//! one of the same disk: it was over. Of those, and of what is the same but for its figures, [`ALIKE_MAX`] are kept within that
+//! time, and more are counted with the last one: a guest that makes errors at will leaves room for others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +20,8 @@ use crate::date::{now_ms, utc};
 pub const KEPT: usize = 1000;
 /// An event that comes again within this time is the same one.
 pub const REPEATED_WITHIN: Duration = Duration::from_secs(60);
+/// So many warnings or errors that are alike stand for themselves within that time.
+pub(super) const ALIKE_MAX: usize = 5;
 /// How often the log looks whether an event that was repeated has ended.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Time that anything waits for the log to take what was reported.
@@ -186,6 +190,15 @@ impl EventLog {
     }
 }
 
+/// Whether two texts are the same but for their figures.
+fn are_alike(one: &str, other: &str) -> bool {
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        let has_figure = |word: &str| word.contains(|letter: char| letter.is_ascii_digit());
+        text.split(' ').map(move |word| if has_figure(word) { "" } else { word })
+    }
+    words(one).eq(words(other))
+}
+
 impl Ring {
     fn push(&mut self, mut line: EventLine) {
         self.number += 1;
@@ -199,16 +212,27 @@ impl Ring {
     /// Counts a line with one that it repeats, if there is one.
     fn has_counted(&mut self, line: &EventLine) -> bool {
         let within = REPEATED_WITHIN.as_millis() as u64;
-        let is_same = |known: &&mut EventLine| {
+        let is_alike = |known: &EventLine| {
             line.time_ms.saturating_sub(known.last()) < within
                 && known.severity == line.severity
                 && known.code == line.code
                 && known.disk == line.disk
-                && known.text == line.text
+                && are_alike(&known.text, &line.text)
         };
-        let mut of_this_run =
-            self.lines.iter_mut().rev().take_while(|known| known.number > self.number_before);
-        let Some(known) = of_this_run.find(is_same) else { return false };
+        let first = self.lines.partition_point(|known| known.number <= self.number_before);
+        let of_this_run = self.lines.range(first..);
+        let same = of_this_run.clone().rposition(|it| is_alike(it) && it.text == line.text);
+        let is_change =
+            |known: &EventLine| known.severity == Severity::Info && known.disk == line.disk;
+        let goes_on = same.filter(|same| !self.lines.range(first + same..).any(is_change));
+        let alike = || of_this_run.clone().filter(|known| is_alike(known)).count();
+        let with = match goes_on {
+            None if alike() < ALIKE_MAX => return false,
+            None => same.or_else(|| of_this_run.clone().rposition(is_alike)),
+            goes_on => goes_on,
+        };
+        let Some(with) = with else { return false };
+        let known = &mut self.lines[first + with];
         known.count += 1;
         known.last_ms = Some(line.time_ms);
         if known.count == 2 {

@@ -133,7 +133,8 @@ pub struct EventLine {
     pub code: Option<EventCode>,
     /// What happened.
     pub text: String,
-    /// How often it happened: a warning or an error that comes again within a minute is no event of its own.
+    /// How often it happened: a warning or an error that comes again within a minute, and was not over in between, is no event of its
+    /// own.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub count: u64,
     /// Milliseconds since 1970-01-01 UTC when it happened last, if that was more than once.

@@ -3,6 +3,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use super::log::ALIKE_MAX;
 use super::*;
 
 const INFO: EventKind = EventKind { severity: Severity::Info, code: None };
@@ -125,6 +126,39 @@ fn a_warning_that_comes_again_and_again_is_one_event_with_a_count_and_an_end() {
     assert_eq!(log.lines(None).len(), 5, "after its end it is another one");
     log.end_repeated(u64::MAX, minute);
     assert_eq!(log.lines(None).len(), 5, "what came once needs no end");
+}
+
+#[test]
+fn what_comes_again_after_it_was_over_is_another_event_and_the_last_one_counts() {
+    let log = EventLog::default();
+    let restored = |time| EventLine::new(time, Some("db".into()), INFO, "it is back");
+    log.keep(warning(0, "no answer"), 0);
+    log.keep(warning(1000, "no answer"), 0);
+    log.keep(restored(5000), 0);
+    log.keep(warning(20_000, "no answer"), 0);
+    assert_eq!(texts(&log), ["no answer", "it is back", "no answer"]);
+    assert_eq!(log.lines(None)[0].count, 2);
+    // What comes and goes all the time leaves room for others.
+    for n in 0..300 {
+        log.keep(restored(20_001 + n), 0);
+        log.keep(warning(20_001 + n, "no answer"), 0);
+    }
+    let lines = log.lines(None);
+    let of = lines.iter().filter(|line| line.text == "no answer").map(|line| line.count);
+    let of: Vec<u64> = of.collect();
+    assert_eq!((of.len(), of.iter().sum::<u64>()), (ALIKE_MAX, 303));
+}
+
+#[test]
+fn a_guest_that_makes_errors_at_will_leaves_room_for_others() {
+    let log = EventLog::default();
+    log.keep(warning(0, "no answer"), 0);
+    for n in 0..3000 {
+        log.keep(warning(n, &format!("{n} bytes at {:#x} are not the guest's memory", n * 7)), 0);
+    }
+    let lines = log.lines(None);
+    assert_eq!(lines.len(), 1 + ALIKE_MAX, "{:?}", texts(&log));
+    assert_eq!(lines.iter().map(|line| line.count).sum::<u64>(), 3001);
 }
 
 #[test]
