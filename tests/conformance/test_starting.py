@@ -1,4 +1,5 @@
 """What `forebay` says of daemons that start, and of those that do not answer."""
+import json
 import os
 import signal
 import subprocess
@@ -65,6 +66,9 @@ def daemons_that_do_not_answer_are_asked_side_by_side_and_named(bed):
     begun = time.monotonic()
     said = bed.run([*bed.prefix, bed.program, "disk", "list"])
     took = time.monotonic() - begun
+    listed = bed.run([*bed.prefix, bed.program, "disk", "list", "--json"], code=None)
+    assert listed.returncode == 1 and "not all daemons answer" in listed.stderr, listed.stderr
+    assert [json.loads(line)["name"] for line in listed.stdout.splitlines()] == ["c"], listed.stdout
     for disk in disks[:2]:
         disk.process.send_signal(signal.SIGCONT)
     assert took < 15, "one was asked after the other: %g s" % took

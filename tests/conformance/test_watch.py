@@ -1,6 +1,7 @@
 """What watches an image: a write of the disk's own is never taken for somebody else's."""
 import json
 import os
+import time
 
 from bed import MIB, eventually, need_program, on_tmpfs, pattern, test
 from test_write_back import attach
@@ -34,3 +35,28 @@ def a_write_whose_note_is_held_up_is_not_taken_for_somebody_elses(bed):
     h.shutdown()
     assert disk.stop() == 0
     assert os.path.getsize(image) == 16 * MIB
+
+
+@test(forebay_only=True)
+def a_write_of_somebody_else_is_told_until_the_cache_is_dropped(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, ram="2MiB", flash=bed.path("pool") + ":16MiB")
+    control = ["--control", bed.path("disk.control")]
+    h = attach(disk)
+    h.pwrite(pattern(0, MIB, 3), 0)
+    h.flush()
+
+    def changed():
+        return json.loads(bed.run([bed.program, "stats", "disk", "--json", *control]))["storage_changed"]
+
+    time.sleep(2)
+    assert changed() is None
+    with open(image, "r+b") as f:
+        f.seek(8 * MIB)
+        f.write(b"somebody else")
+    eventually(lambda: "was modified while" in (changed() or ""), "it is shown")
+    assert "was modified while" in bed.run([bed.program, "events", "disk", *control])
+    bed.run([bed.program, "disk", "drop-cache", "disk", *control])
+    assert changed() is None
+    h.shutdown()
+    assert disk.stop() == 0

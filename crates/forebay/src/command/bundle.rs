@@ -13,7 +13,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use flate2::Compression;
@@ -37,6 +38,10 @@ const TEXT_BYTES_MAX: usize = 4 << 20;
 const STRUCK: &str = "(secret)";
 /// Time for all answers of a daemon about one of its disks.
 const DISK_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time for all disks of a daemon.
+const DAEMON_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time for what the doctor looks at.
+const DOCTOR_TIME_MAX: Duration = Duration::from_secs(20);
 
 const ABOUT: &str = "\
 What 'forebay support-bundle' found. It holds no data of a guest, and no secrets.
@@ -70,8 +75,7 @@ pub(super) fn bundle(args: &BundleArgs) -> Result<()> {
     bundle.add("README.txt", ABOUT);
     bundle.add("versions.txt", versions());
     bundle.add("memory.txt", fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let checks = doctor::checks(config.as_deref());
-    bundle.add("doctor.json", serde_json::to_string_pretty(&checks)?);
+    bundle.add_checks(config.clone())?;
     let configured = config.as_ref().and_then(|config| bundle.add_configuration(config));
     if let Some(state) = configured.or_else(folders::state_folder) {
         bundle.add_event_files(&state);
@@ -121,6 +125,20 @@ impl Bundle {
         self.errors += &format!("{}: {error:?}\n", what.display());
     }
 
+    /// What the doctor finds, unless the storage that it looks at hangs.
+    fn add_checks(&mut self, config: Option<PathBuf>) -> Result<()> {
+        // An error in the configuration quotes it: a secret may be in it.
+        let config = config.filter(|config| config::file::load(config).is_ok());
+        let (answer, answered) = mpsc::channel();
+        let work = move || answer.send(doctor::checks(config.as_deref()));
+        std::thread::Builder::new().name("doctor".to_owned()).spawn(work)?;
+        match answered.recv_timeout(DOCTOR_TIME_MAX) {
+            Ok(checks) => self.add("doctor.json", serde_json::to_string_pretty(&checks)?),
+            Err(_) => self.errors += "doctor: storage did not answer in time\n",
+        }
+        Ok(())
+    }
+
     /// The configuration; the state folder that it names.
     fn add_configuration(&mut self, path: &Path) -> Option<PathBuf> {
         let text = fs::read_to_string(path).map_err(|error| self.note(path, &error)).ok()?;
@@ -162,8 +180,13 @@ impl Bundle {
         }
         self.add_answer(socket, "/v1/daemon", &format!("{folder}/daemon.json")).await;
         self.add_answer(socket, "/v1/pools", &format!("{folder}/pools.json")).await;
+        let until = Instant::now() + DAEMON_TIME_MAX;
         for disk in &daemon.disks {
             let name = &disk.name;
+            if Instant::now() >= until {
+                self.errors += &format!("{name} and those after it: too many did not answer\n");
+                break;
+            }
             let path = format!("/v1/disks/{name}/stats");
             self.add_answer(socket, &path, &format!("{folder}/disks/{name}.json")).await;
         }

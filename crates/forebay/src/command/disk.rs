@@ -31,7 +31,7 @@ pub(crate) fn disk(command: DiskCommand) -> Result<()> {
         match command {
             DiskCommand::Resolve(args) => super::resolve::resolve(&args).await,
             DiskCommand::Open(args) => super::resolve::open(&args).await,
-            DiskCommand::List(args) => print(&list::list(&args).await?),
+            DiskCommand::List(args) => list::list(&args).await,
             DiskCommand::Show(args) => show(args).await,
             DiskCommand::Histogram(args) => print(&observed::histogram(args).await?),
             DiskCommand::Mrc(args) => print(&observed::mrc(args).await?),

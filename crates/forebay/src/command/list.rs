@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use forebay_backends::size::rounded;
 
 use forebay_core::stats::LogState;
@@ -18,38 +18,46 @@ use crate::daemon::api::{
 };
 use crate::messages;
 
-/// What is listed of all daemons, or of one.
+/// What is listed of all daemons, or of one. Of a daemon that does not answer people see a line. Programs see the others.
 ///
 /// # Errors
-/// There is none, or the one does not answer.
-pub(super) async fn list(args: &ListArgs) -> Result<String> {
+/// There is none, or the one does not answer; for programs also one of several.
+pub(super) async fn list(args: &ListArgs) -> Result<()> {
     let (common, mut out) = (&args.common, String::new());
     let heard = client::daemons(common.control.as_deref()).await;
     if heard.is_empty() {
         // It says where it looked.
         client::find(None, common.control.as_deref()).await?;
     }
-    let mut behind = String::new();
+    let (mut behind, mut silent) = (String::new(), Vec::new());
     for (control, heard) in heard {
-        match heard {
+        // It may end before it has said all.
+        let listed = match heard {
             Ok(daemon) => {
                 behind += &not_running(&daemon, &control, common.json)?;
-                out += &match common.json {
-                    true => for_programs(&daemon, &control).await?,
-                    false => for_people(&daemon, &control).await?,
-                };
+                match common.json {
+                    true => for_programs(&daemon, &control).await,
+                    false => for_people(&daemon, &control).await,
+                }
             }
+            Err(error) => Err(error),
+        };
+        match listed {
+            Ok(listed) => out += &listed,
             Err(error) if common.control.is_some() => return Err(error),
-            Err(error) if common.json => eprintln!("forebay: {error:#}"),
+            Err(error) if common.json => silent.push(format!("{error:#}")),
             Err(error) => {
                 let _ = writeln!(behind, "?  NO ANSWER  {error:#}");
             }
         }
     }
-    match (out + &behind, common.json) {
-        (listed, false) if listed.is_empty() => Ok("no disk is configured\n".to_owned()),
-        (listed, _) => Ok(listed),
+    out += &behind;
+    if out.is_empty() && !common.json {
+        out = "no disk is configured\n".to_owned();
     }
+    super::print(&out)?;
+    ensure!(silent.is_empty(), "not all daemons answer: {}", silent.join("; "));
+    Ok(())
 }
 
 /// A line for each disk that is served.

@@ -483,7 +483,7 @@ impl ControlState {
             vhost_user: self.frontends.device(disk.name()).map(|device| device.info()),
             evidence: disk.info.evidence.clone(),
             unguarded: disk.info.unguarded.clone(),
-            storage_changed: disk.standing(),
+            storage_changed: disk.changed(),
             ..status.into()
         }
     }

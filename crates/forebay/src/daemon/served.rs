@@ -1,6 +1,7 @@
 //! A disk that is served, or was: its handle on its shard, its place on this host, how it has ended.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,6 +46,8 @@ pub(super) struct ServedDisk {
     probe: Mutex<Option<Probe>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
+    /// Somebody has modified primary storage, and no administrator has dealt with it yet.
+    is_modified: AtomicBool,
     /// What it did in the last hours.
     history: Mutex<History>,
     /// What it answered last, and when.
@@ -74,6 +77,10 @@ struct Sizes {
     metadata: u64,
 }
 
+/// What is said of primary storage that somebody else has modified.
+pub(super) const MODIFIED: &str = "primary storage was modified while no write of this disk was under way: if somebody else writes \
+    there, what is cached is wrong";
+
 impl ServedDisk {
     /// A disk that its shard has taken; its place on this host, and the path of its flash; what looks at its primary storage.
     pub(super) fn new(
@@ -100,6 +107,7 @@ impl ServedDisk {
             flash,
             probe,
             standing,
+            is_modified: AtomicBool::new(false),
             history,
             figures,
             opened: (SystemTime::now(), Instant::now()),
@@ -267,6 +275,17 @@ impl ServedDisk {
     /// Notes what has become of its primary storage.
     pub(super) fn note_standing(&self, words: Option<String>) {
         *lock(&self.standing) = words;
+    }
+
+    /// What somebody has done to its primary storage since it was opened.
+    pub(super) fn changed(&self) -> Option<String> {
+        let is_modified = self.is_modified.load(Ordering::Relaxed);
+        self.standing().or_else(|| is_modified.then(|| MODIFIED.to_owned()))
+    }
+
+    /// Somebody has modified primary storage, or an administrator has dealt with that.
+    pub(super) fn note_modified(&self, is_modified: bool) {
+        self.is_modified.store(is_modified, Ordering::Relaxed);
     }
 
     /// What has become of its primary storage, where that is not what was opened.

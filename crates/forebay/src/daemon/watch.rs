@@ -14,7 +14,7 @@ use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::LastWrite;
 
 use super::control::lock;
-use super::served::ServedDisk;
+use super::served::{MODIFIED, ServedDisk};
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(240);
@@ -134,7 +134,7 @@ impl Watched {
         let Some(disk) = self.disk.upgrade().filter(|disk| disk.is_looked_at()) else {
             return false;
         };
-        self.look_at_times(disk.name(), events);
+        self.look_at_times(&disk, events);
         self.looks = self.looks.wrapping_add(1);
         if !self.looks.is_multiple_of(STANDING_EVERY) {
             return true;
@@ -155,7 +155,7 @@ impl Watched {
         true
     }
 
-    fn look_at_times(&mut self, name: &str, events: &EventSender) {
+    fn look_at_times(&mut self, disk: &ServedDisk, events: &EventSender) {
         let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
         let Ok(look) = self.probe.look() else { return };
         let Some(modified) = look.modified.filter(|modified| self.noted != Some(*modified)) else {
@@ -166,9 +166,8 @@ impl Watched {
         let is_news = !is_explained && !self.was_told;
         self.was_told = !is_explained;
         if is_news {
-            let text = "primary storage was modified while no write of this disk was under way: if somebody else \
-                        writes there, what is cached is wrong";
-            events.report(Some(name), Severity::Error, text.to_owned());
+            disk.note_modified(true);
+            events.report(Some(disk.name()), Severity::Error, MODIFIED.to_owned());
         }
     }
 

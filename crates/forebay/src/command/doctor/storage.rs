@@ -1,8 +1,10 @@
 //! What the storage of a configuration is: its file systems, and whether flash keeps what it was told to flush.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +31,7 @@ pub(super) fn state(spec: Option<&DaemonSpec>) -> Vec<Check> {
             "Nothing keeps two disks from serving the same device or export. Give --state-dir.";
         return vec![Check::warning("state", "this user has no state folder", advice)];
     };
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let shown = folder.display();
     vec![match (access(there, Access::WRITE_OK), file_system(there)) {
@@ -212,9 +215,27 @@ fn mount_of(path: &Path) -> Option<PathBuf> {
         true => return None,
         false => fs::canonicalize(path).or_else(|_| fs::canonicalize(folder_of(path))).ok()?,
     };
-    let table = fs::read_to_string("/proc/self/mounts").ok()?;
-    let points = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+    mounted_at(&path, &fs::read("/proc/self/mounts").ok()?)
+}
+
+/// The same by this table of mounts.
+fn mounted_at(path: &Path, table: &[u8]) -> Option<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(1)).map(unescaped);
     points.filter(|point| path.starts_with(point)).max_by_key(|point| point.as_os_str().len())
+}
+
+/// A path as the kernel writes it there: a space is `\040`.
+fn unescaped(text: &[u8]) -> PathBuf {
+    let (mut path, mut rest) = (Vec::new(), text);
+    while let [first, behind @ ..] = rest {
+        let code = behind.get(..3).filter(|_| *first == b'\\');
+        let code =
+            code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
+        path.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &behind[3..] } else { behind };
+    }
+    OsString::from_vec(path).into()
 }
 
 fn is_device(path: &Path) -> bool {
@@ -251,6 +272,19 @@ fn file_system(path: &Path) -> &'static str {
 mod tests {
     use super::super::Verdict;
     use super::*;
+
+    #[test]
+    fn the_mount_of_a_path_is_the_deepest_one_whatever_its_name() {
+        let table = b"/dev/a / ext4 rw 0 0\n/dev/b /mnt/my\\040san xfs rw 0 0\nx /mnt/back\\134slash xfs rw 0 0\ny /mnt/odd\\04 z\n";
+        for (path, mount) in [
+            ("/mnt/my san/db.raw", "/mnt/my san"),
+            ("/mnt/my", "/"),
+            ("/mnt/back\\slash/x", "/mnt/back\\slash"),
+            ("/mnt/odd\\04/x", "/mnt/odd\\04"),
+        ] {
+            assert_eq!(mounted_at(Path::new(path), table), Some(mount.into()), "{path}");
+        }
+    }
 
     #[test]
     fn a_flush_is_believed_only_where_it_takes_its_time() {
