@@ -177,8 +177,9 @@ impl Shard {
     /// Disks that woke after the first `begun` begin their turn; how many have begun it.
     fn begin_turns(&mut self, now: Nanos, begun: usize) -> usize {
         let Shard { disks, reactor, .. } = self;
+        let mut free_until = None;
         disks.each_awake(begun, |disk| match disk.is_done() {
-            true => disk.free_some(),
+            true => disk.free_some(&mut free_until),
             false => disk.begin_turn(now, reactor),
         });
         self.disks.awake()

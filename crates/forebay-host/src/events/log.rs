@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::{EventFile, EventKind, EventLine, EventSender, Severity, WAITING_MAX};
+use super::{EventCode, EventFile, EventKind, EventLine, EventSender, Severity, WAITING_MAX};
 use crate::date::{now_ms, utc};
 
 /// Events that are kept.
@@ -22,6 +22,8 @@ pub const KEPT: usize = 1000;
 pub const REPEATED_WITHIN: Duration = Duration::from_secs(60);
 /// So many warnings or errors that are alike stand for themselves within that time.
 pub(super) const ALIKE_MAX: usize = 5;
+/// How the end of those that were repeated begins.
+const END: &str = "this came ";
 /// How often the log looks whether an event that was repeated has ended.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Time that anything waits for the log to take what was reported.
@@ -47,8 +49,8 @@ struct Ring {
     number: u64,
     number_before: u64,
     lines: VecDeque<EventLine>,
-    /// The numbers of those that were repeated, and may be again.
-    repeated: Vec<u64>,
+    /// The numbers of those that were repeated, and may be again, and whether with other figures.
+    repeated: Vec<(u64, bool)>,
     has_ended: bool,
 }
 
@@ -212,18 +214,25 @@ impl Ring {
     /// Counts a line with one that it repeats, if there is one.
     fn has_counted(&mut self, line: &EventLine) -> bool {
         let within = REPEATED_WITHIN.as_millis() as u64;
+        // What one of these tells is told nowhere else.
+        let is_loss =
+            matches!(line.code, Some(EventCode::LogCorrupt | EventCode::UnflushedWritesAtRisk));
+        let has_figures = line.disk.is_some() && !is_loss;
         let is_alike = |known: &EventLine| {
             line.time_ms.saturating_sub(known.last()) < within
                 && known.severity == line.severity
                 && known.code == line.code
                 && known.disk == line.disk
-                && are_alike(&known.text, &line.text)
+                && (known.text == line.text || has_figures && are_alike(&known.text, &line.text))
         };
         let first = self.lines.partition_point(|known| known.number <= self.number_before);
         let of_this_run = self.lines.range(first..);
         let same = of_this_run.clone().rposition(|it| is_alike(it) && it.text == line.text);
-        let is_change =
-            |known: &EventLine| known.severity == Severity::Info && known.disk == line.disk;
+        let is_change = |known: &EventLine| {
+            known.severity == Severity::Info
+                && known.disk == line.disk
+                && !known.text.starts_with(END)
+        };
         let goes_on = same.filter(|same| !self.lines.range(first + same..).any(is_change));
         let alike = || of_this_run.clone().filter(|known| is_alike(known)).count();
         let with = match goes_on {
@@ -235,8 +244,10 @@ impl Ring {
         let known = &mut self.lines[first + with];
         known.count += 1;
         known.last_ms = Some(line.time_ms);
-        if known.count == 2 {
-            self.repeated.push(known.number);
+        let (number, differs) = (known.number, known.text != line.text);
+        match self.repeated.iter_mut().find(|(of, _)| *of == number) {
+            Some((_, with_others)) => *with_others |= differs,
+            None => self.repeated.push((number, differs)),
         }
         true
     }
@@ -246,14 +257,15 @@ impl Ring {
         let Ring { lines, repeated, .. } = self;
         let quiet = quiet.as_millis() as u64;
         let mut ended = Vec::new();
-        repeated.retain(|number| {
+        repeated.retain(|(number, with_others)| {
             // One that is forgotten by now is not told of either.
             let Some(line) = lines.iter().find(|line| line.number == *number) else { return false };
             if now_ms.saturating_sub(line.last()) < quiet {
                 return true;
             }
+            let others = if *with_others { ", also with other figures" } else { "" };
             let text = format!(
-                "this came {} times, first at {}, last at {}: {}",
+                "{END}{} times{others}, first at {}, last at {}: {}",
                 line.count,
                 utc(line.time_ms),
                 utc(line.last()),

@@ -150,6 +150,31 @@ fn what_comes_again_after_it_was_over_is_another_event_and_the_last_one_counts()
 }
 
 #[test]
+fn the_end_of_one_repeated_warning_ends_no_other_one() {
+    let log = EventLog::default();
+    log.keep(warning(0, "no room"), 0);
+    log.keep(warning(1000, "no room"), 0);
+    for second in 0..600 {
+        log.keep(warning(second * 1000, "no answer"), 0);
+        log.end_repeated(second * 1000, REPEATED_WITHIN);
+    }
+    let texts = texts(&log);
+    assert_eq!(texts[..2], ["no room", "no answer"]);
+    assert!(texts[2].starts_with("this came 2 times") && texts.len() == 3, "{texts:?}");
+}
+
+#[test]
+fn each_loss_of_data_is_an_event_of_its_own() {
+    let log = EventLog::default();
+    let kind = EventKind { severity: Severity::Error, code: Some(EventCode::LogCorrupt) };
+    for n in 0..50 {
+        let text = format!("the log cannot be read back for bytes {n}..{}", n + 1);
+        log.keep(EventLine::new(n, Some("db".into()), kind, &text), 0);
+    }
+    assert_eq!(log.lines(None).len(), 50);
+}
+
+#[test]
 fn a_guest_that_makes_errors_at_will_leaves_room_for_others() {
     let log = EventLog::default();
     log.keep(warning(0, "no answer"), 0);
@@ -159,6 +184,9 @@ fn a_guest_that_makes_errors_at_will_leaves_room_for_others() {
     let lines = log.lines(None);
     assert_eq!(lines.len(), 1 + ALIKE_MAX, "{:?}", texts(&log));
     assert_eq!(lines.iter().map(|line| line.count).sum::<u64>(), 3001);
+    log.end_repeated(u64::MAX, REPEATED_WITHIN);
+    let end = texts(&log).pop().unwrap();
+    assert!(end.starts_with("this came 2996 times, also with other figures, first at"), "{end}");
 }
 
 #[test]

@@ -322,7 +322,7 @@ impl Sides {
             self.undecided.dirty.records,
             self.amount()
         );
-        let noted = self.settle(SidecarState::Dirty)?;
+        let noted = self.settle(SidecarState::OpenWithLog)?;
         self.pool().discard_log(self.number, &self.undecided, noted)?;
         last_write::forget(self.record.uuid);
         // Now nothing is dirty any more.

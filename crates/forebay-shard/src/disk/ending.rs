@@ -236,15 +236,15 @@ impl ShardDisk {
 
     /// Gives some of it back. All at once takes the kernel 0.1 ms a MiB, for which other disks of the shard would wait: they wait
     /// for [`FREE_MAX`]. The disk is told to have ended after that: whoever opens it again has room for its memory then.
-    pub(crate) fn free_some(&mut self) {
+    pub(crate) fn free_some(&mut self, until: &mut Option<Instant>) {
         if !self.ending.is_freeing {
             return;
         }
         // With the process it goes by itself, and who still uses it has it until then.
         let is_shared = self.ending.daemon_ends || Arc::strong_count(&self.port.memory) > 1;
-        let began = Instant::now();
+        let until = *until.get_or_insert_with(|| Instant::now() + FREE_MAX);
         self.ending.is_freeing = !is_shared;
-        while self.ending.is_freeing && began.elapsed() < FREE_MAX {
+        while self.ending.is_freeing && Instant::now() < until {
             let has_more = self.port.memory.give_back(0, AT_ONCE.into());
             self.ending.is_freeing = has_more.unwrap_or(false);
         }

@@ -128,7 +128,12 @@ impl Bundle {
     /// What the doctor finds, unless the storage that it looks at hangs.
     fn add_checks(&mut self, config: Option<PathBuf>) -> Result<()> {
         // An error in the configuration quotes it: a secret may be in it.
-        let config = config.filter(|config| config::file::load(config).is_ok());
+        let is_right = |config: &PathBuf| config::file::load(config).is_ok();
+        if let Some(wrong) = config.as_ref().filter(|config| !is_right(config)) {
+            self.errors +=
+                &format!("{}: it is wrong; 'forebay doctor' says why\n", wrong.display());
+        }
+        let config = config.filter(is_right);
         let (answer, answered) = mpsc::channel();
         let work = move || answer.send(doctor::checks(config.as_deref()));
         std::thread::Builder::new().name("doctor".to_owned()).spawn(work)?;

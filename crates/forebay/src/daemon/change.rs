@@ -117,7 +117,7 @@ pub(super) async fn drop_cache(
     match disk.handle.drop_cache().await {
         Ok(dropped) => {
             disk.advice.cooled();
-            disk.note_modified(false);
+            disk.forget_modified();
             let text = format!("the cache was dropped: {} blocks", dropped.blocks);
             state.report(Some(&name), Severity::Info, &text);
             Json(dropped).into_response()
@@ -173,8 +173,6 @@ async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resi
         let noted = tokio::task::spawn_blocking(move || noting.grow_place(look)).await?;
         noted.context("its size cannot be noted")?;
         disk.grow(after).await?;
-        // Somebody had made it longer, which may have been seen.
-        served.note_modified(false);
         let (telling, told) = (state.frontends.clone(), served.clone());
         let tell = move || telling.tell_size(told.name(), &told.handle);
         tokio::task::spawn_blocking(tell).await?;

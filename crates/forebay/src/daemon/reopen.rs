@@ -263,7 +263,7 @@ impl<'a> Reopening<'a> {
 
     /// The one that has taken its place is served from now on, and gets the memory that it waits for.
     pub(super) fn serve(&self, (ready, missing): (Ready, Option<Missing>)) {
-        ready.disk.history().go_on_from(&mut self.served.history());
+        ready.disk.go_on_from(&self.served);
         self.state.opener.give_memory(&ready, missing);
         self.state.serve_again(ready);
     }

@@ -283,9 +283,22 @@ impl ServedDisk {
         self.standing().or_else(|| is_modified.then(|| MODIFIED.to_owned()))
     }
 
-    /// Somebody has modified primary storage, or an administrator has dealt with that.
-    pub(super) fn note_modified(&self, is_modified: bool) {
-        self.is_modified.store(is_modified, Ordering::Relaxed);
+    /// Somebody has modified primary storage.
+    pub(super) fn note_modified(&self) {
+        self.is_modified.store(true, Ordering::Relaxed);
+    }
+
+    /// An administrator has dealt with that.
+    pub(super) fn forget_modified(&self) {
+        self.is_modified.store(false, Ordering::Relaxed);
+    }
+
+    /// It is the same disk as this one, which was opened again.
+    pub(super) fn go_on_from(&self, before: &ServedDisk) {
+        self.history().go_on_from(&mut before.history());
+        if before.is_modified.load(Ordering::Relaxed) {
+            self.note_modified();
+        }
     }
 
     /// What has become of its primary storage, where that is not what was opened.

@@ -31,7 +31,8 @@ struct Watched {
     last_write: Option<Weak<LastWrite>>,
     /// The modification time that was noted last, and explained.
     noted: Option<Timestamp>,
-    was_told: bool,
+    /// The time that was told of, and that nothing of this disk explains.
+    told: Option<Timestamp>,
     standing: Standing,
     /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
     looks: u32,
@@ -123,7 +124,7 @@ impl Watched {
             probe: disk.probe().ok()?,
             last_write: disk.last_write().map(|last_write| Arc::downgrade(&last_write)),
             noted: None,
-            was_told: false,
+            told: None,
             standing: Standing::Same,
             looks: disk.handle.id().0,
         })
@@ -163,10 +164,13 @@ impl Watched {
         };
         let is_explained = last_write.note_seen(modified);
         self.noted = is_explained.then_some(modified);
-        let is_news = !is_explained && !self.was_told;
-        self.was_told = !is_explained;
+        let is_news = !is_explained && self.told != Some(modified);
+        self.told = (!is_explained).then_some(modified);
         if is_news {
-            disk.note_modified(true);
+            // One that was made longer may be resized by an administrator.
+            if look.size <= disk.handle.size() {
+                disk.note_modified();
+            }
             events.report(Some(disk.name()), Severity::Error, MODIFIED.to_owned());
         }
     }
