@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::{Context, DiskId, Newcomer, Permission};
@@ -128,7 +129,8 @@ impl Shard {
     /// Everything that is to be done now; see the module.
     fn turn(&mut self, now: Nanos) {
         self.disks.wake_due(now);
-        let mut begun = self.begin_turns(now, 0);
+        let mut free_until = None;
+        let mut begun = self.begin_turns(now, 0, &mut free_until);
         self.clients.tick(&mut context!(self, now));
         for at in 0..self.disks.awake() {
             let number = self.disks.awake_at(at);
@@ -139,7 +141,7 @@ impl Shard {
             }
         }
         for _ in 0..ROUNDS_MAX {
-            begun = self.begin_turns(now, begun);
+            begun = self.begin_turns(now, begun, &mut free_until);
             for at in 0..begun {
                 let number = self.disks.awake_at(at);
                 if self.disks.disk(number).goes_on() {
@@ -175,11 +177,11 @@ impl Shard {
     }
 
     /// Disks that woke after the first `begun` begin their turn; how many have begun it.
-    fn begin_turns(&mut self, now: Nanos, begun: usize) -> usize {
+    /// Memory of those that have ended goes back until then.
+    fn begin_turns(&mut self, now: Nanos, begun: usize, free_until: &mut Option<Instant>) -> usize {
         let Shard { disks, reactor, .. } = self;
-        let mut free_until = None;
         disks.each_awake(begun, |disk| match disk.is_done() {
-            true => disk.free_some(&mut free_until),
+            true => disk.free_some(free_until),
             false => disk.begin_turn(now, reactor),
         });
         self.disks.awake()

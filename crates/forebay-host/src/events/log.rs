@@ -3,8 +3,8 @@
 //! **Repeated events.** A warning or an error that the same disk reports again within [`REPEATED_WITHIN`] in the same words is
 //! counted with the first one. When it has not come for that long, or the daemon ends, one more event says how often it came.
 //! Events of severity info are an administrator's or a change of state: each stands for itself. So does what comes again after
-//! one of the same disk: it was over. Of those, and of what is the same but for its figures, [`ALIKE_MAX`] are kept within that
-//! time, and more are counted with the last one: a guest that makes errors at will leaves room for others.
+//! one of the same disk: it was over. Of those, and of what a disk reports that is the same but for its figures, [`ALIKE_MAX`] are
+//! kept within that time, and more are counted with the last one: a guest that makes errors at will leaves room for others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,8 @@ pub const KEPT: usize = 1000;
 pub const REPEATED_WITHIN: Duration = Duration::from_secs(60);
 /// So many warnings or errors that are alike stand for themselves within that time.
 pub(super) const ALIKE_MAX: usize = 5;
+/// The same of losses of data, each of which has its range.
+const LOSSES_MAX: usize = 100;
 /// How the end of those that were repeated begins.
 const END: &str = "this came ";
 /// How often the log looks whether an event that was repeated has ended.
@@ -214,10 +216,11 @@ impl Ring {
     /// Counts a line with one that it repeats, if there is one.
     fn has_counted(&mut self, line: &EventLine) -> bool {
         let within = REPEATED_WITHIN.as_millis() as u64;
-        // What one of these tells is told nowhere else.
+        // What one of these tells is told nowhere else, and there may be one for each read.
         let is_loss =
             matches!(line.code, Some(EventCode::LogCorrupt | EventCode::UnflushedWritesAtRisk));
-        let has_figures = line.disk.is_some() && !is_loss;
+        let has_figures = line.disk.is_some();
+        let alike_max = if is_loss { LOSSES_MAX } else { ALIKE_MAX };
         let is_alike = |known: &EventLine| {
             line.time_ms.saturating_sub(known.last()) < within
                 && known.severity == line.severity
@@ -236,7 +239,7 @@ impl Ring {
         let goes_on = same.filter(|same| !self.lines.range(first + same..).any(is_change));
         let alike = || of_this_run.clone().filter(|known| is_alike(known)).count();
         let with = match goes_on {
-            None if alike() < ALIKE_MAX => return false,
+            None if alike() < alike_max => return false,
             None => same.or_else(|| of_this_run.clone().rposition(is_alike)),
             goes_on => goes_on,
         };

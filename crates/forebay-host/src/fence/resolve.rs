@@ -289,11 +289,8 @@ impl Sides {
                 self.place.path().unwrap_or(Path::new("")).display()
             );
         }
-        let noted = self.settle(SidecarState::Dirty)?;
-        if !noted.evidence.is_final {
-            // Nothing else tells the next start that this session of the pool's has not ended by itself.
-            self.write_sidecar(SidecarState::OpenWithLog)?;
-        }
+        // Not `dirty`: that would be the end of a session, of which the pool does not know.
+        let noted = self.settle(SidecarState::OpenWithLog)?;
         self.pool().use_log(self.number, &self.undecided, noted)?;
         last_write::forget(self.record.uuid);
         Ok(())

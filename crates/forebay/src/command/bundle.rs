@@ -130,8 +130,10 @@ impl Bundle {
         // An error in the configuration quotes it: a secret may be in it.
         let is_right = |config: &PathBuf| config::file::load(config).is_ok();
         if let Some(wrong) = config.as_ref().filter(|config| !is_right(config)) {
-            self.errors +=
-                &format!("{}: it is wrong; 'forebay doctor' says why\n", wrong.display());
+            self.errors += &format!(
+                "{}: it cannot be loaded; 'forebay doctor --config PATH' says why\n",
+                wrong.display()
+            );
         }
         let config = config.filter(is_right);
         let (answer, answered) = mpsc::channel();

@@ -114,15 +114,21 @@ pub(super) async fn drop_cache(
         Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
+    // Whoever writes from now on is told of.
+    let was_modified = disk.forget_modified();
     match disk.handle.drop_cache().await {
         Ok(dropped) => {
             disk.advice.cooled();
-            disk.forget_modified();
             let text = format!("the cache was dropped: {} blocks", dropped.blocks);
             state.report(Some(&name), Severity::Info, &text);
             Json(dropped).into_response()
         }
-        Err(gone) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}")),
+        Err(gone) => {
+            if was_modified {
+                disk.note_modified();
+            }
+            refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}"))
+        }
     }
 }
 

@@ -288,9 +288,9 @@ impl ServedDisk {
         self.is_modified.store(true, Ordering::Relaxed);
     }
 
-    /// An administrator has dealt with that.
-    pub(super) fn forget_modified(&self) {
-        self.is_modified.store(false, Ordering::Relaxed);
+    /// An administrator deals with that; whether it was so.
+    pub(super) fn forget_modified(&self) -> bool {
+        self.is_modified.swap(false, Ordering::Relaxed)
     }
 
     /// It is the same disk as this one, which was opened again.

@@ -33,6 +33,8 @@ struct Watched {
     noted: Option<Timestamp>,
     /// The time that was told of, and that nothing of this disk explains.
     told: Option<Timestamp>,
+    /// Bytes of the image when it had that time.
+    size: u64,
     standing: Standing,
     /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
     looks: u32,
@@ -125,6 +127,7 @@ impl Watched {
             last_write: disk.last_write().map(|last_write| Arc::downgrade(&last_write)),
             noted: None,
             told: None,
+            size: 0,
             standing: Standing::Same,
             looks: disk.handle.id().0,
         })
@@ -147,7 +150,7 @@ impl Watched {
                 Some(words) => events.report(Some(disk.name()), Severity::Error, words.clone()),
                 None => {
                     let text = "primary storage is again where and as long as it was when the disk was opened";
-                    events.report(Some(disk.name()), Severity::Warning, text.to_owned());
+                    events.report(Some(disk.name()), Severity::Info, text.to_owned());
                 }
             }
             disk.note_standing(words);
@@ -167,10 +170,11 @@ impl Watched {
         let is_news = !is_explained && self.told != Some(modified);
         self.told = (!is_explained).then_some(modified);
         if is_news {
-            // One that was made longer may be resized by an administrator.
-            if look.size <= disk.handle.size() {
+            // One that became longer may be resized by an administrator.
+            if look.size <= self.size.max(disk.handle.size()) {
                 disk.note_modified();
             }
+            self.size = look.size;
             events.report(Some(disk.name()), Severity::Error, MODIFIED.to_owned());
         }
     }

@@ -238,7 +238,7 @@ const SENTENCES: [Sentences; 6] = [
             ),
             (
                 Info,
-                "this came … times, first at …, last at …: …",
+                "this came … times…, first at …, last at …: …",
                 "What a warning or an error asks for that came again and again.",
             ),
         ],
@@ -446,7 +446,7 @@ const SENTENCES: [Sentences; 6] = [
                 "Stop the guest and bring back a copy.",
             ),
             (
-                Warning,
+                Info,
                 "primary storage is again where and as long as it was when the disk was opened",
                 "Nothing.",
             ),
