@@ -299,6 +299,12 @@ def the_package_is_installed_upgraded_removed_and_purged(bed):
     said = debian.run("dpkg", "-r", "forebay")
     assert "NOT COMPLETE" not in said, said
     os.unlink(debian.path("/nvme/pool"))
+    # It may be on flash that is not mounted.
+    said = debian.run("dpkg", "-P", "forebay")
+    assert "/nvme/pool (not there now)" in said and os.path.exists(debian.path("/var/lib/forebay")), said
+    debian.install(debian.package)
+    for link in glob.glob(debian.path("/var/lib/forebay/*.pool")):
+        os.unlink(link)
     debian.run("dpkg", "-P", "forebay")
     assert not os.path.exists(debian.path("/var/lib/forebay")), "nothing is left that says whose a pool is"
 
