@@ -116,8 +116,8 @@ It prints 'ready' when clients can attach. SIGTERM, SIGHUP or Ctrl-C ends it in 
 seconds: it finishes what is in flight, flushes primary storage and removes the sockets. To end \
 it at once, send the same signal again a second or more later, or another one.
 
-The control socket is NAME.control.sock in the user's folder: /run/forebay for root, \
-$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. Other commands \
+The control socket is NAME.control.sock in the user's folder: /run/forebay for root and \
+for whom that folder belongs to, $XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. Other commands \
 look for it there, or at their own --control PATH. Only the same user and root may use it.
 
 A hypervisor of another user may attach with --nbd 'unix:PATH?mode=0660&group=kvm'.")]
@@ -258,8 +258,8 @@ Examples:
   forebay stats db --history    # minute by minute: why was it slow an hour ago?
   forebay stats db --json | jq .
 
-It looks for control sockets in the user's folder: /run/forebay for root, \
-$XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. For a daemon \
+It looks for control sockets in the user's folder: /run/forebay for root and \
+for whom that folder belongs to, $XDG_RUNTIME_DIR/forebay for other users, /tmp/forebay-UID where that is not set. For a daemon \
 of another user, or one that was started with --control PATH, give the same --control PATH.")]
 pub struct StatsArgs {
     /// The disk [default: all]
