@@ -3,7 +3,7 @@ import json
 import struct
 
 from bed import MIB, eventually, pattern, test
-from test_write_back import attach
+from test_write_back import attach, disk_command, nbdkit_on
 
 SIZE = 16 * MIB
 BLOCK = 8192
@@ -11,10 +11,10 @@ CACHED = 2 * MIB
 MODES = {"write-through": [], "write-back": ["--write-log", "4MiB"]}
 
 
-def start(bed, mode, *, flash="16MiB"):
-    image = bed.image("%s.raw" % mode, SIZE)
-    return bed.disk("file:" + image, ram="0", flash="%s:%s" % (bed.path(mode), flash), mode=mode, name=mode,
-                    extra=[*MODES[mode], "--flash-admission", "always", "--bypass-sequential", "off"])
+def start(bed, mode, *, primary=None, flash="16MiB", extra=()):
+    primary = primary or "file:" + bed.image("%s.raw" % mode, SIZE)
+    return bed.disk(primary, ram="0", flash="%s:%s" % (bed.path(mode), flash), mode=mode, name=mode,
+                    extra=[*MODES[mode], "--flash-admission", "always", "--bypass-sequential", "off", *extra])
 
 
 def ring(disk):
@@ -117,6 +117,44 @@ def a_kill_leaves_the_cache_warm_but_for_what_was_being_written(bed):
         assert counters["backend_reads"] <= 8, counters
         h.shutdown()
         assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def storage_that_was_put_back_is_told_by_what_the_cache_has_of_it(bed):
+    """After a kill there is no sample of primary storage, and an export has no times."""
+    for mode, at in [("write-through", 4 * MIB), ("write-back", 6 * MIB)]:
+        image = bed.image("export.raw", SIZE)
+        primary = nbdkit_on(bed, image)
+        disk = start(bed, mode, primary=primary.uri, extra=["--backend-exclusive"])
+        h = attach(disk)
+        fill(disk, h, at)
+        recorded(disk)
+        page = ring(disk)["last_page"]
+        fill(disk, h, 12 * MIB, 64 * BLOCK)
+        eventually(lambda: ring(disk)["last_page"] > page, "the last blocks are recorded")
+        if mode == "write-back":
+            disk_command(bed, disk, "pause", mode)
+            h.pwrite(pattern(0, BLOCK, 1), 0)
+        disk.restart()
+        assert ring(disk)["is_warm"], events(bed, disk)
+        disk.kill()
+        with open(image, "r+b") as f:
+            f.seek(at)
+            for block in range(at, at + CACHED, BLOCK):
+                f.write(pattern(block, BLOCK, 7))
+        if mode == "write-back":
+            refused = bed.run(disk.command, code=None)
+            assert refused.returncode == 1 and "sampled ranges hold other bytes" in refused.stderr, refused.stderr
+            bed.run([bed.program, "disk", "resolve", mode, "--pool", bed.path(mode), "--use-log"])
+        disk.start()
+        assert not ring(disk)["is_warm"], events(bed, disk)
+        h = attach(disk)
+        assert bytes(h.pread(BLOCK, 0)) == pattern(0, BLOCK, int(mode == "write-back"))
+        for block in range(at, at + CACHED, BLOCK):
+            assert bytes(h.pread(BLOCK, block)) == pattern(block, BLOCK, 7), block
+        h.shutdown()
+        assert disk.stop() == 0
+        assert primary.stop() == 0
 
 
 @test(forebay_only=True)

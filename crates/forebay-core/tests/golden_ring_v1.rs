@@ -14,7 +14,7 @@ use forebay_core::cache_index::RingGeometry;
 use forebay_core::cache_index::header::RingHeader;
 use forebay_core::cache_index::page::{Claim, PageFlags, PageHeader, PageWriter};
 use forebay_core::cache_index::recover::{Claims, RecoverRing, RingReader};
-use forebay_core::cache_index::survey::{Survey, survey};
+use forebay_core::cache_index::survey::{CachedGranule, Survey, Surveyor};
 use forebay_core::geometry::{ByteRange, GranuleMask, Grid};
 use forebay_core::ids::{BlockIndex, Generation, SlotId, Uuid};
 use forebay_core::sealed::{PAGE_LEN, Page};
@@ -134,7 +134,8 @@ fn the_golden_rings_are_taken_over() {
         assert_eq!(found, header(block_size));
 
         let mut told = Told::default();
-        let ask = RecoverRing { header: &found, geometry, pending: Generation(3) };
+        let ask =
+            RecoverRing { header: &found, geometry, pending: Generation(3), pages_max: u64::MAX };
         let ring = ask.recover(&mut reader(), &mut told).unwrap();
         let with_sums = |mask: GranuleMask| {
             let there = (0..geometry.granules).filter(|&granule| mask.has(granule));
@@ -157,13 +158,26 @@ fn the_golden_rings_are_taken_over() {
         let block =
             Grid::new(DISK_SIZE, block_size.into(), GRID_OFFSET.into()).range_of(BlockIndex(3));
         let logged = [ByteRange::at(block.start, 4096)];
-        let seen =
-            survey(&found, found.disk_size, Generation(3), &mut reader(), logged.into_iter())
-                .unwrap();
+        let surveyor =
+            Surveyor { header: &found, disk_size: found.disk_size, pending: Generation(3) };
+        let seen = surveyor.survey(&mut reader(), logged.into_iter()).unwrap();
         let kept = if geometry.granules == 1 { 2 } else { 3 };
         let expect =
             Survey { generation: Generation(3), pages: 2, found: 3, kept, marked: 2, closed: true };
         assert_eq!(seen, expect, "{block_size}");
+
+        let grid = Grid::new(DISK_SIZE, block_size.into(), GRID_OFFSET.into());
+        let of = |block| {
+            let (first, _) = some.first_run().unwrap();
+            let range = grid.granule_range(BlockIndex(block), first, first + 1);
+            CachedGranule { range, checksum: 0x1000_0000 + first }
+        };
+        let sample = |most| surveyor.sample(&mut reader(), logged.into_iter(), most).unwrap();
+        // The log has the one of block 3 that would be taken.
+        assert_eq!(sample((u64::MAX, 9)), [of(40), of(1000)], "{block_size}");
+        assert_eq!(sample((u64::MAX, 1)), [of(40)], "{block_size}");
+        // Of marks the newest page does not tell.
+        assert_eq!(sample((1, 9)), [], "{block_size}");
     }
 }
 

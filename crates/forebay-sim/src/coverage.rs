@@ -98,6 +98,7 @@ coverage! {
     resized_warm: "Of those, with another size of flash than before.",
     restarts_in_order: "Ends in order and restarts.",
     blocks_kept: "Blocks that a restart kept.",
+    granules_sampled: "Granules that the fence would compare with primary storage.",
     blocks_dropped: "Blocks that it could not prove current.",
     rings_refused: "Rings that were not to be believed.",
     rings_voided: "Rings given up.",

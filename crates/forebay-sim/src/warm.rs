@@ -13,12 +13,12 @@ use forebay_core::action::{Target, Voided};
 use forebay_core::cache_index::RingGeometry;
 use forebay_core::cache_index::header::RingHeader;
 use forebay_core::cache_index::recover::RingReader;
-use forebay_core::cache_index::survey::survey;
+use forebay_core::cache_index::survey::{CachedGranule, Surveyor};
 use forebay_core::config::{Config, RingConfig};
 use forebay_core::engine::{Engine, RestoredCache};
-use forebay_core::geometry::{Grid, PAGE};
+use forebay_core::geometry::{ByteRange, Grid, PAGE};
 use forebay_core::ids::{Generation, Nanos, Uuid};
-use forebay_core::sealed::Page;
+use forebay_core::sealed::{Page, crc32c};
 use forebay_core::write_back::format::recover::RecoveredLog;
 use forebay_core::write_back::format::reopen::Tail;
 
@@ -169,13 +169,15 @@ impl World<'_> {
             let mut reader = Reader { device: &self.ring.device, first: 0 };
             let records = log.iter().flat_map(|(log, _)| log.records.iter());
             let logged = records.map(|record| record.range);
-            let seen = survey(
-                &header,
-                self.setup.config.backend.size,
-                self.ring.generation,
-                &mut reader,
-                logged.clone(),
-            );
+            let surveyor = Surveyor {
+                header: &header,
+                disk_size: self.setup.config.backend.size,
+                pending: self.ring.generation,
+            };
+            let seen = surveyor.survey(&mut reader, logged.clone());
+            // Few pages at times, as of a large cache.
+            let pages_max = self.ring.generation.0 % 5 * 3 + 1;
+            let sample = surveyor.sample(&mut reader, logged.clone(), (pages_max, 64));
             match self.engine.restore_cache(&header, &mut reader, logged) {
                 Ok(restored) => {
                     let seen = seen.expect("what a restart believes, an operator is told of");
@@ -183,6 +185,7 @@ impl World<'_> {
                     let is_shorter = self.engine.flash_size() < self.flash.bytes().len() as u64;
                     assert_eq!((seen.found, seen.closed), (found, closed));
                     assert!(seen.kept == kept || is_shorter && kept < seen.kept);
+                    self.check_sample(&sample.expect("some of the same pages"));
                     self.log.line(self.now, || format!("warm: {restored:?}"));
                     self.dropped.check(restored.found);
                     match goes_on {
@@ -206,6 +209,16 @@ impl World<'_> {
         }
         self.begin(self.ring.nonce + 1, log);
         self.begin_ring();
+    }
+
+    /// What a start compares with primary storage is the same there while nobody else writes: else it would refuse a good log.
+    fn check_sample(&mut self, sample: &[CachedGranule]) {
+        for granule in sample {
+            let ByteRange { start, end } = granule.range;
+            let bytes = &self.backend.bytes()[start as usize..end as usize];
+            assert_eq!(crc32c(bytes), granule.checksum, "{:?} is another one", granule.range);
+        }
+        self.coverage.granules_sampled += sample.len() as u64;
     }
 
     /// The engine's ring is on flash, durably, and says nothing yet.

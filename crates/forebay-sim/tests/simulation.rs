@@ -81,6 +81,7 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
 fn a_cache_that_restarts_often_never_serves_a_stale_block() {
     let coverage = pass_all((RESTARTING..).take(300));
     assert!(coverage.blocks_kept > 1000 && coverage.blocks_dropped > 100, "{coverage:?}");
+    assert!(coverage.granules_sampled > 1000, "{coverage:?}");
     for planted in Planted::BY_RESTART {
         // One run in about 260 comes upon a ring that is not durable.
         assert_found(planted, (RESTARTING..).take(3000));

@@ -21,7 +21,8 @@ impl Cache {
     }
 
     /// Puts `block` back, as the one that was used longest ago of those that are here. A block that is here already
-    /// lies in the slot that was recorded later, and stays there.
+    /// lies in the slot that was recorded later, and stays there. The other slot lost it, which is to be recorded before
+    /// anything that becomes of the block: else the next start finds the block there as it was.
     pub(crate) fn restore(
         &mut self,
         slot: SlotId,
@@ -33,6 +34,8 @@ impl Cache {
             for (granule, checksum) in checksums {
                 flash.tier.store_checksum(slot, granule, checksum);
             }
+        } else {
+            flash.tier.retire(slot);
         }
     }
 

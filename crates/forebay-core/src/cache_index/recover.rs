@@ -108,6 +108,8 @@ pub struct RecoverRing<'a> {
     pub geometry: RingGeometry,
     /// No run after this one wrote.
     pub pending: Generation,
+    /// Pages to read back, the newest: of what older ones say of marks the worst is assumed. [`u64::MAX`]: all that count.
+    pub pages_max: u64,
 }
 
 impl RecoverRing<'_> {
@@ -152,11 +154,12 @@ impl RecoverRing<'_> {
         };
         let mut generation = last.generation;
         let mut end = number + 1;
-        while end > tail {
-            let first = self.chunk_start(end, tail);
+        let oldest = (number + 1).saturating_sub(self.pages_max).max(tail);
+        while end > oldest {
+            let first = self.chunk_start(end, oldest);
             let count = (end - first) as u32;
-            let next = (first > tail).then(|| {
-                let before = self.chunk_start(first, tail);
+            let next = (first > oldest).then(|| {
+                let before = self.chunk_start(first, oldest);
                 (self.place(before), (first - before) as u32)
             });
             reader.load(self.place(first), count, next).map_err(Cold::Unreadable)?;
@@ -173,6 +176,9 @@ impl RecoverRing<'_> {
             found.pages_read += u64::from(count);
             end = first;
         }
+        if oldest > tail {
+            state.mark_unseen(self.geometry);
+        }
         found.marks = state.marks;
         Ok(found)
     }
@@ -183,10 +189,10 @@ impl RecoverRing<'_> {
     }
 
     /// Where the pages begin that are read together and end before `end`.
-    fn chunk_start(&self, end: u64, tail: u64) -> u64 {
+    fn chunk_start(&self, end: u64, oldest: u64) -> u64 {
         let last = u64::from(self.place(end - 1));
         let within = last + 1;
-        end - within.min(u64::from(READ_PAGES)).min(end - tail)
+        end - within.min(u64::from(READ_PAGES)).min(end - oldest)
     }
 
     /// The page that the ring ends with.
@@ -301,16 +307,24 @@ impl State {
             }
         }
         self.slots_done |= header.flags.has(PageFlags::EMPTY);
-        if header.flags.has(PageFlags::MARKED) && !self.marks_done {
-            for word in 0..geometry.words() {
-                if set(&mut self.words_seen, word) {
-                    self.marks[word as usize] = u64::MAX;
-                }
-            }
+        if header.flags.has(PageFlags::MARKED) {
+            self.mark_unseen(geometry);
         }
         let says_all = [PageFlags::UNMARKED, PageFlags::MARKED];
         self.marks_done |= says_all.iter().any(|flag| header.flags.has(*flag));
         Some(())
+    }
+
+    /// Of words that nothing was said of every region is marked.
+    fn mark_unseen(&mut self, geometry: RingGeometry) {
+        if self.marks_done {
+            return;
+        }
+        for word in 0..geometry.words() {
+            if set(&mut self.words_seen, word) {
+                self.marks[word as usize] = u64::MAX;
+            }
+        }
     }
 
     /// Tells what the next claims are about.

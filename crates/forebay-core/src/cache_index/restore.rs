@@ -51,7 +51,8 @@ impl CacheIndex {
             true => self.geometry,
             false => survey::geometry(header).ok_or(Cold::Header)?,
         };
-        let ask = RecoverRing { header, geometry, pending: self.config.generation };
+        let ask =
+            RecoverRing { header, geometry, pending: self.config.generation, pages_max: u64::MAX };
         cache.begin_restore();
         let slots = cache.flash_slots().unwrap_or(0);
         let Shared { config, grid, .. } = shared;

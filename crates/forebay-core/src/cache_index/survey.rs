@@ -1,5 +1,5 @@
-//! Shows an operator what a restart would find in a ring. The ring is read and judged as by a
-//! restart, without its engine.
+//! Shows what a restart would find in a ring, which is read and judged as by a restart, without its engine: how much, for an
+//! operator, and some of what primary storage must hold then, for the fence.
 //!
 //! ```text
 //!   ring ─► claims, newest first ─► one per block ─► less blocks in marked regions ─► less granules that the log has ─► kept
@@ -13,7 +13,7 @@ use crate::ids::{BlockIndex, Generation, SlotId};
 use super::header::RingHeader;
 use super::marks::Marks;
 use super::page::Claim;
-use super::recover::{Claims, Cold, RecoverRing, RingReader};
+use super::recover::{Claims, Cold, RecoverRing, RecoveredRing, RingReader};
 use super::{RingGeometry, region_shift};
 
 /// Slots at most: the highest two bits of a record's first word are its kind.
@@ -53,60 +53,142 @@ pub fn geometry(header: &RingHeader) -> Option<RingGeometry> {
     (geometry.pages() == pages).then_some(geometry)
 }
 
-/// Looks at the ring with this header, of a disk of `disk_size` bytes, which may have grown since the ring was begun.
-/// `pending`: no run of the disk after this one wrote. `logged`: what the write log has records of that may not be on
-/// primary storage.
-///
-/// # Errors
-/// A restart would not believe it.
-pub fn survey(
-    header: &RingHeader,
-    disk_size: u64,
-    pending: Generation,
-    reader: &mut dyn RingReader,
-    logged: impl Iterator<Item = ByteRange>,
-) -> Result<Survey, Cold> {
-    let geometry = geometry(header).ok_or(Cold::Header)?;
-    let ask = RecoverRing { header, geometry, pending };
-    let mut claims = Surveying { header, disk_size, grid: None, blocks: Vec::new() };
-    let ring = ask.recover(reader, &mut claims)?;
-    let Surveying { grid, mut blocks, .. } = claims;
-    let Some(grid) = grid else { return Err(Cold::Header) };
-    let found = blocks.len() as u64;
-    // Of two slots with a block the one counts that was recorded later, which came first.
-    blocks.sort_by_key(|(block, _)| *block);
-    blocks.dedup_by_key(|(block, _)| *block);
-    let shift = region_shift(header.block_size.into(), header.disk_size);
-    let mut marks = Marks::new(geometry.regions, shift);
-    marks.restore(&ring.marks);
-    blocks.retain(|(block, _)| !marks.touches(grid.range_of(*block)));
-    for range in logged {
-        let range = range.intersect(ByteRange::new(0, disk_size));
+/// The ring with this header, of a disk of `disk_size` bytes, which may have grown since the ring was begun.
+pub struct Surveyor<'a> {
+    /// Where it says what it is of.
+    pub header: &'a RingHeader,
+    /// Bytes.
+    pub disk_size: u64,
+    /// No run of the disk after this one wrote.
+    pub pending: Generation,
+}
+
+/// A granule of the cache, as the ring has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedGranule {
+    /// On the disk.
+    pub range: ByteRange,
+    /// CRC32C of its bytes.
+    pub checksum: u32,
+}
+
+/// What a ring shows, without what is in marked regions.
+struct Shown {
+    ring: RecoveredRing,
+    grid: Grid,
+    /// In ascending order.
+    blocks: Vec<ShownBlock>,
+    found: u64,
+    marked: u64,
+}
+
+/// A block that a ring shows.
+struct ShownBlock {
+    block: BlockIndex,
+    valid: GranuleMask,
+    /// Of the first valid granule.
+    checksum: u32,
+}
+
+impl Surveyor<'_> {
+    /// What a restart would find. `logged`: what the write log has records of that may not be on primary storage.
+    ///
+    /// # Errors
+    /// A restart would not believe it.
+    pub fn survey(
+        &self,
+        reader: &mut dyn RingReader,
+        logged: impl Iterator<Item = ByteRange>,
+    ) -> Result<Survey, Cold> {
+        let mut shown = self.read(reader, u64::MAX)?;
+        for range in logged {
+            shown.each_in(range, |shown, touched| shown.valid = shown.valid.without(touched));
+        }
+        Ok(Survey {
+            generation: shown.ring.generation,
+            pages: shown.ring.last - shown.ring.tail + 1,
+            found: shown.found,
+            kept: shown.blocks.iter().filter(|shown| !shown.valid.is_empty()).count() as u64,
+            marked: shown.marked,
+            closed: shown.ring.closed,
+        })
+    }
+
+    /// At most `count` whole granules, in ascending order, that a restart would take from the cache, so that primary storage
+    /// holds the same: from all over those that the newest `pages_max` pages tell of.
+    ///
+    /// # Errors
+    /// A restart would not believe the ring.
+    pub fn sample(
+        &self,
+        reader: &mut dyn RingReader,
+        logged: impl Iterator<Item = ByteRange>,
+        (pages_max, count): (u64, usize),
+    ) -> Result<Vec<CachedGranule>, Cold> {
+        let mut shown = self.read(reader, pages_max)?;
+        let grid = shown.grid;
+        for range in logged {
+            shown.each_in(range, |shown, touched| {
+                if shown.valid.first_run().is_some_and(|(first, _)| touched.has(first)) {
+                    shown.valid = GranuleMask::NONE;
+                }
+            });
+        }
+        let granules = shown.blocks.iter().filter_map(|shown| {
+            let (first, _) = shown.valid.first_run()?;
+            let range = grid.granule_range(shown.block, first, first + 1);
+            let is_whole = range.len() == grid.granule_size();
+            is_whole.then_some(CachedGranule { range, checksum: shown.checksum })
+        });
+        let granules: Vec<CachedGranule> = granules.collect();
+        let one_in = granules.len().div_ceil(count).max(1);
+        Ok(granules.into_iter().step_by(one_in).collect())
+    }
+
+    /// Reads the newest `pages_max` pages.
+    fn read(&self, reader: &mut dyn RingReader, pages_max: u64) -> Result<Shown, Cold> {
+        let Surveyor { header, disk_size, pending } = *self;
+        let geometry = geometry(header).ok_or(Cold::Header)?;
+        let ask = RecoverRing { header, geometry, pending, pages_max };
+        let mut claims = Surveying { header, disk_size, grid: None, blocks: Vec::new() };
+        let ring = ask.recover(reader, &mut claims)?;
+        let Surveying { grid, mut blocks, .. } = claims;
+        let Some(grid) = grid else { return Err(Cold::Header) };
+        let found = blocks.len() as u64;
+        // Of two slots with a block the one counts that was recorded later, which came first.
+        blocks.sort_by_key(|shown| shown.block);
+        blocks.dedup_by_key(|shown| shown.block);
+        let shift = region_shift(header.block_size.into(), header.disk_size);
+        let mut marks = Marks::new(geometry.regions, shift);
+        marks.restore(&ring.marks);
+        blocks.retain(|shown| !marks.touches(grid.range_of(shown.block)));
+        let marked = marks.count().min(geometry.regions.into());
+        Ok(Shown { ring, grid, blocks, found, marked })
+    }
+}
+
+impl Shown {
+    /// Visits the blocks in `range`, with the granules that it touches.
+    fn each_in(&mut self, range: ByteRange, visit: impl Fn(&mut ShownBlock, GranuleMask)) {
+        let grid = &self.grid;
+        let range = range.intersect(ByteRange::new(0, grid.disk_size()));
         if range.is_empty() {
-            continue;
+            return;
         }
         let (first, last) = (grid.block_of(range.start), grid.block_of(range.end - 1));
-        let first = blocks.partition_point(|(block, _)| *block < first);
-        let end = blocks.partition_point(|(block, _)| *block <= last);
-        for (block, valid) in &mut blocks[first..end] {
-            *valid = valid.without(grid.touched(*block, range));
+        let first = self.blocks.partition_point(|shown| shown.block < first);
+        let end = self.blocks.partition_point(|shown| shown.block <= last);
+        for shown in &mut self.blocks[first..end] {
+            visit(shown, grid.touched(shown.block, range));
         }
     }
-    Ok(Survey {
-        generation: ring.generation,
-        pages: ring.last - ring.tail + 1,
-        found,
-        kept: blocks.iter().filter(|(_, valid)| !valid.is_empty()).count() as u64,
-        marked: marks.count().min(geometry.regions.into()),
-        closed: ring.closed,
-    })
 }
 
 struct Surveying<'a> {
     header: &'a RingHeader,
     disk_size: u64,
     grid: Option<Grid>,
-    blocks: Vec<(BlockIndex, GranuleMask)>,
+    blocks: Vec<ShownBlock>,
 }
 
 impl Claims for Surveying<'_> {
@@ -125,7 +207,8 @@ impl Claims for Surveying<'_> {
         let Some(grid) = &self.grid else { return false };
         let is_there = claim.block <= grid.block_of(self.disk_size - 1);
         if is_there {
-            self.blocks.push((claim.block, claim.valid));
+            let checksum = claim.checksums().next().map_or(0, |(_, checksum)| checksum);
+            self.blocks.push(ShownBlock { block: claim.block, valid: claim.valid, checksum });
         }
         is_there
     }

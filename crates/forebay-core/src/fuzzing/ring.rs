@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::cache_index::header::RingHeader;
 use crate::cache_index::page::{self, Claim, PageFlags, PageHeader, PageWriter, Record};
 use crate::cache_index::recover::{Claims, RecoverRing, RecoveredRing, RingReader};
-use crate::cache_index::survey;
-use crate::geometry::{GranuleMask, Grid};
+use crate::cache_index::survey::{self, Surveyor};
+use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, Generation, SlotId, Uuid};
 use crate::sealed::{self, PAGE_LEN, Page};
 
@@ -37,8 +37,14 @@ pub fn ring_format(data: &[u8]) {
     let Some(header) = RingHeader::decode(&ring.0[0]) else { return };
     let Some(geometry) = survey::geometry(&header) else { return };
     let pending = Generation(3);
-    let surveyed =
-        survey::survey(&header, header.disk_size, pending, &mut ring.reader(), std::iter::empty());
+    let surveyor = Surveyor { header: &header, disk_size: header.disk_size, pending };
+    let surveyed = surveyor.survey(&mut ring.reader(), std::iter::empty());
+    for pages in [1, u64::MAX] {
+        let sample = surveyor.sample(&mut ring.reader(), std::iter::empty(), (pages, 5));
+        let sampled = sample.unwrap_or_default();
+        let is_on_disk = |range: ByteRange| !range.is_empty() && range.end <= header.disk_size;
+        assert!(sampled.len() <= 5 && sampled.iter().all(|granule| is_on_disk(granule.range)));
+    }
     if let Ok(found) = &surveyed {
         assert!(found.kept <= found.found && found.found <= header.slots.into());
         assert!(found.pages <= header.pages.into() && found.marked <= geometry.regions.into());
@@ -47,7 +53,7 @@ pub fn ring_format(data: &[u8]) {
         return;
     }
     let mut told = Told::default();
-    let ask = RecoverRing { header: &header, geometry, pending };
+    let ask = RecoverRing { header: &header, geometry, pending, pages_max: u64::MAX };
     let recovered = ask.recover(&mut ring.reader(), &mut told);
     if let Ok(recovered) = recovered {
         assert_eq!(told.slots, ring.forwards(&recovered), "not what the pages say");

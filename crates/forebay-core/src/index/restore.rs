@@ -36,10 +36,10 @@ impl Index {
         })
     }
 
-    /// Frees the slots that are not occupied, after [`Index::take_all`].
+    /// Frees the slots that are not occupied nor retired, after [`Index::take_all`].
     pub fn end_restore(&mut self) {
         for slot in (0..self.slots()).rev().map(SlotId) {
-            if self.block_of(slot).is_none() {
+            if self.is_taken(slot) {
                 self.release(slot);
             }
         }

@@ -25,7 +25,7 @@ use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence, SessionEnd};
 use forebay_core::flash_pool::fence::{
-    self, Follows, Holdings, Known, SidecarFound, Timestamp, Verdict, is_claimed, judge,
+    self, Follows, Holdings, Known, Samples, SidecarFound, Timestamp, Verdict, is_claimed, judge,
 };
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Generation, Uuid};
@@ -160,8 +160,15 @@ pub fn examine(
     let samples = sample::compare(probe.as_ref(), &record, look.size, EXAMINE_MAX);
     let (modified, changed) = (look.modified, look.changed);
     let sidecar = judged(&found, &place, &known);
-    let verdict =
-        judge(&known, &fence::Found { size: look.size, modified, changed, sidecar, samples });
+    let there = fence::Found { size: look.size, modified, changed, sidecar, samples };
+    let mut verdict = judge(&known, &there);
+    if matches!(verdict, Verdict::Weak(_)) && (wish.is_exclusive || pool.has_log(number)) {
+        // It would be believed without proof.
+        let samples = sample::compare_cached(probe.as_ref(), pool, number, EXAMINE_MAX);
+        if samples == Samples::Differ {
+            verdict = judge(&known, &fence::Found { samples, ..there });
+        }
+    }
     let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
     let needs_log = is_unresolved || !matches!(verdict, Verdict::New | Verdict::Strong);
     let is_dirty = pool.has_log(number) && (!needs_log || pool.dirty(number).is_dirty());

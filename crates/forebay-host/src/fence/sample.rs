@@ -4,12 +4,16 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use forebay_backends::Probe;
+use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskRecord, Evidence};
 use forebay_core::flash_pool::fence::Samples;
 use forebay_core::flash_pool::sample::{self, PIECE_MAX, Sampler};
+use forebay_core::geometry::BLOCK_MAX;
 use forebay_core::ids::{Generation, Uuid};
+use forebay_core::sealed::crc32c;
 
 use super::last_write;
+use crate::pool::Pool;
 
 /// Compares primary storage with the sample of the last session's end.
 pub(super) fn compare(
@@ -28,6 +32,35 @@ pub(super) fn compare(
     let work = move || match hash(&probe, disk, generation, size)? == sample {
         true => Ok(Samples::Agree),
         false => Ok(Samples::Differ),
+    };
+    in_time(limit, work).unwrap_or(Samples::Unknown)
+}
+
+/// Compares primary storage with what the cache of the disk has of it.
+pub(super) fn compare_cached(
+    probe: Option<&Probe>,
+    pool: &Pool,
+    number: DiskNumber,
+    limit: Duration,
+) -> Samples {
+    // A start may have put writes in place that the cache does not know of.
+    let probe = probe.filter(|_| !last_write::start_has_written(&pool.record(number)));
+    let Some(probe) = probe.map(Probe::copy) else { return Samples::Unknown };
+    let cached = pool.sample_cached(number);
+    if cached.is_empty() {
+        return Samples::Unknown;
+    }
+    let work = move || {
+        let mut reader = probe.reader()?;
+        let mut bytes = vec![0; BLOCK_MAX as usize];
+        for granule in cached {
+            let bytes = &mut bytes[..granule.range.len() as usize];
+            reader.read(granule.range.start, bytes)?;
+            if crc32c(bytes) != granule.checksum {
+                return Ok(Samples::Differ);
+            }
+        }
+        Ok(Samples::Agree)
     };
     in_time(limit, work).unwrap_or(Samples::Unknown)
 }

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::action::NoLease;
+use forebay_core::cache_index::survey::CachedGranule;
 use forebay_core::flash_pool::lease::{Holder, Lease, Role};
 use forebay_core::flash_pool::reservations::STATE_MAX as RESERVATIONS_MAX;
 use forebay_core::flash_pool::{DiskNumber, PoolGeometry};
@@ -248,6 +249,12 @@ impl Pool {
     /// What the log of a disk holds that primary storage may not have; it is read for that.
     pub fn dirty(&self, disk: DiskNumber) -> Dirty {
         report::dirty(&self.file, &self.tables, disk)
+    }
+
+    /// Some granules that the cache of a disk has, as its index says: primary storage must hold the same. None where a start
+    /// would not believe the index or the log.
+    pub fn sample_cached(&self, disk: DiskNumber) -> Vec<CachedGranule> {
+        report::sample_cached(&self.file, &self.tables, disk)
     }
 
     /// How it is cut.

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
+use forebay_core::cache_index::survey::CachedGranule;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, SessionEnd};
 use forebay_core::flash_pool::lease::{Holder, Role};
@@ -308,6 +309,16 @@ pub(super) fn dirty(file: &PoolFile, tables: &Tables, number: DiskNumber) -> Dir
         },
         Err(why) => Dirty { error: Some(why), ..Dirty::default() },
     }
+}
+
+/// Some of what primary storage of a disk must hold, as the index of its cache says.
+pub(super) fn sample_cached(
+    file: &PoolFile,
+    tables: &Tables,
+    number: DiskNumber,
+) -> Vec<CachedGranule> {
+    let log = found(file, tables, number, &staged(file, tables, number).groups);
+    log.map_or_else(|_| Vec::new(), |log| survey::sample(file, tables, number, &log))
 }
 
 fn disk(file: &PoolFile, tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskReport {

@@ -1,12 +1,13 @@
-//! The ring of a disk's cache, for an operator: what a start would find in it.
+//! The ring of a disk's cache without its engine: what a start would find in it, for an operator and for the fence.
 
 use forebay_core::cache_index::header::RingHeader;
 use forebay_core::cache_index::recover::{Cold, RingReader};
-use forebay_core::cache_index::survey;
+use forebay_core::cache_index::survey::{CachedGranule, Surveyor};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::flash_pool::lease::Role;
 use forebay_core::geometry::{ByteRange, PAGE};
+use forebay_core::ids::SegmentId;
 use forebay_core::sealed::Page;
 use forebay_core::write_back::format::recover::RecoveredLog;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub struct RingReport {
     pub is_damaged: bool,
 }
 
+/// Pages that are read for a sample, and granules of it at most.
+const SAMPLE: (u64, usize) = (1024, 64);
+
 /// Looks at the ring of a disk; `None`: it has none. `log`: what its log holds, if that can be read.
 pub(super) fn ring(
     file: &PoolFile,
@@ -44,48 +48,87 @@ pub(super) fn ring(
     number: DiskNumber,
     log: Option<&RecoveredLog>,
 ) -> Option<RingReport> {
-    let segments = tables.held(number, Role::Index);
-    let first = *segments.first()?;
-    let cold = |why: &str| RingReport { cold: Some(why.to_owned()), ..RingReport::default() };
-    if tables.has_void_ring(number) {
-        return Some(cold("its index was given up"));
-    }
-    let Some(log) = log else {
-        return Some(cold("the write log cannot be used"));
+    let first = *tables.held(number, Role::Index).first()?;
+    Some(look(file, tables, (number, first), log).unwrap_or_else(|(why, is_damaged)| RingReport {
+        cold: Some(why),
+        is_damaged,
+        ..RingReport::default()
+    }))
+}
+
+/// As [`ring`], of the ring in segments from this one on; or why it is cold, and whether that is damage.
+fn look(
+    file: &PoolFile,
+    tables: &Tables,
+    (number, first): (DiskNumber, SegmentId),
+    log: Option<&RecoveredLog>,
+) -> Result<RingReport, (String, bool)> {
+    let (header, mut reader) = open(file, tables, (number, first))?;
+    let log = log.ok_or_else(|| ("the write log cannot be used".to_owned(), false))?;
+    let found = surveyor(&header, tables, number).survey(&mut reader, logged(log));
+    let found = found.map_err(|why| (why.to_string(), why != Cold::Empty))?;
+    Ok(RingReport {
+        generation: found.generation.0,
+        pages: found.pages,
+        blocks: found.found,
+        kept: found.kept,
+        regions_marked: found.marked,
+        closed: found.closed,
+        cold: None,
+        is_damaged: false,
+    })
+}
+
+/// Some of what primary storage holds, as the ring of a disk says, beside what the log holds; nothing where the ring says
+/// nothing that a start would believe.
+pub(super) fn sample(
+    file: &PoolFile,
+    tables: &Tables,
+    number: DiskNumber,
+    log: &RecoveredLog,
+) -> Vec<CachedGranule> {
+    let sampled = || {
+        let first = *tables.held(number, Role::Index).first()?;
+        let (header, mut reader) = open(file, tables, (number, first)).ok()?;
+        surveyor(&header, tables, number).sample(&mut reader, logged(log), SAMPLE).ok()
     };
+    sampled().unwrap_or_default()
+}
+
+/// The header of a ring, and what reads its pages.
+fn open<'a>(
+    file: &'a PoolFile,
+    tables: &Tables,
+    (number, first): (DiskNumber, SegmentId),
+) -> Result<(RingHeader, Direct<'a>), (String, bool)> {
+    let cold = |why: &str| Err((why.to_owned(), false));
+    if tables.has_void_ring(number) {
+        return cold("its index was given up");
+    }
     let size = tables.geometry().segment_size();
     let offset = tables.geometry().segment_offset(first);
     let mut page = PoolPage::ZERO;
-    if let Err(error) = file.read(offset, std::slice::from_mut(&mut page)) {
-        let why = Cold::Unreadable(error.to_string()).to_string();
-        return Some(RingReport { is_damaged: true, ..cold(&why) });
-    }
+    let read = file.read(offset, std::slice::from_mut(&mut page));
+    read.map_err(|error| (Cold::Unreadable(error.to_string()).to_string(), true))?;
     let Some(header) = RingHeader::decode(&page.0) else {
-        return Some(cold("nothing was recorded"));
+        return cold("nothing was recorded");
     };
     let record = tables.disk(number).expect("there is such a disk");
-    let room = segments.len() as u64 * size;
+    let room = tables.held(number, Role::Index).len() as u64 * size;
     if !describes(&header, record, room) {
-        return Some(cold("its index is of another cache"));
+        return cold("its index is of another cache");
     }
-    let mut reader = Direct { file, offset: offset + PAGE, pages: Vec::new() };
-    let logged = log.records.iter().map(|record| -> ByteRange { record.range });
-    Some(match survey::survey(&header, record.size, record.pending, &mut reader, logged) {
-        Ok(found) => RingReport {
-            generation: found.generation.0,
-            pages: found.pages,
-            blocks: found.found,
-            kept: found.kept,
-            regions_marked: found.marked,
-            closed: found.closed,
-            cold: None,
-            is_damaged: false,
-        },
-        Err(why) => {
-            let is_damaged = why != Cold::Empty;
-            RingReport { is_damaged, ..cold(&why.to_string()) }
-        }
-    })
+    Ok((header, Direct { file, offset: offset + PAGE, pages: Vec::new() }))
+}
+
+fn surveyor<'a>(header: &'a RingHeader, tables: &Tables, number: DiskNumber) -> Surveyor<'a> {
+    let record = tables.disk(number).expect("there is such a disk");
+    Surveyor { header, disk_size: record.size, pending: record.pending }
+}
+
+/// What the log has records of.
+fn logged(log: &RecoveredLog) -> impl Iterator<Item = ByteRange> {
+    log.records.iter().map(|record| record.range)
 }
 
 /// True when a header is of this disk, and of a ring of so many bytes at most.

@@ -3,12 +3,13 @@
 use crate::action::{Action, Actions, Io, IoOp, Target};
 use crate::cache::tests::{BLOCK, DISK, Rig, block, config};
 use crate::cache_index::header::RingHeader;
+use crate::cache_index::page::{self, PageFlags, PageHeader, PageWriter};
 use crate::cache_index::recover::RingReader;
 use crate::cache_index::{CacheIndex, IndexWants, PrimaryFlushes, RingGeometry};
 use crate::config::{Config, RingConfig};
 use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, PAGE};
-use crate::ids::{Generation, Nanos, Uuid};
+use crate::ids::{BlockIndex, Generation, Nanos, SlotId, Uuid};
 use crate::sealed::{PAGE_LEN, Page};
 use crate::status::IoStatus;
 use crate::table::Key;
@@ -22,6 +23,7 @@ const NO_FLUSH: PrimaryFlushes =
 struct World {
     rig: Rig,
     index: CacheIndex,
+    slots: u64,
     ring: Vec<Page>,
     /// Its I/O, if one is under way.
     pending: Option<Io>,
@@ -29,10 +31,10 @@ struct World {
     voids: u32,
 }
 
-fn recorded() -> Config {
-    let pages = RingGeometry::new(SLOTS as u32, 2, BLOCK, DISK).pages();
+fn recorded(slots: u64) -> Config {
+    let pages = RingGeometry::new(slots as u32, 2, BLOCK, DISK).pages();
     let ring = RingConfig::new(Uuid([1; 16]), Generation(1), NONCE, pages, DISK);
-    Config { ring: Some(ring), ..config(0, SLOTS) }
+    Config { ring: Some(ring), ..config(0, slots) }
 }
 
 struct Reader<'a> {
@@ -56,8 +58,10 @@ impl World {
         let ring = config.ring.expect("a ring");
         let rig = Rig::new(config);
         let grid = rig.shared.grid;
+        let slots = config.flash_bytes / BLOCK;
         World {
-            index: CacheIndex::new(ring, &config, SLOTS as u32, &grid, config.buffer_bytes),
+            index: CacheIndex::new(ring, &config, slots as u32, &grid, config.buffer_bytes),
+            slots,
             ring: vec![[0; PAGE_LEN]; ring.pages as usize],
             rig,
             pending: None,
@@ -144,7 +148,7 @@ impl World {
 
     /// The next run, with what is on flash.
     fn restarted(&self, logged: &[ByteRange]) -> World {
-        let mut config = recorded();
+        let mut config = recorded(self.slots);
         let ring = config.ring.as_mut().expect("a ring");
         ring.generation = Generation(2);
         let header = RingHeader {
@@ -153,10 +157,11 @@ impl World {
             nonce: NONCE,
             disk_size: DISK,
             block_size: BLOCK as u32,
-            slots: SLOTS as u32,
+            slots: self.slots as u32,
             pages: ring.pages,
         };
         let mut next = World::new(config);
+        next.ring.clone_from(&self.ring);
         let mut reader = Reader { ring: &self.ring, first: 0 };
         let logged = logged.iter().copied();
         let World { index, rig, .. } = &mut next;
@@ -174,7 +179,11 @@ impl World {
 
 /// A world whose marks of the start are gone.
 fn settled() -> World {
-    let mut world = World::new(recorded());
+    settled_with(SLOTS)
+}
+
+fn settled_with(slots: u64) -> World {
+    let mut world = World::new(recorded(slots));
     world.settle();
     let flushed = PrimaryFlushes { starts: 1, succeeded: 1, ..NO_FLUSH };
     assert_eq!(world.wants(flushed, &[]), IndexWants::Nothing);
@@ -191,6 +200,43 @@ fn what_is_recorded_is_found_by_the_next_run() {
     world.settle();
     assert_eq!(world.restarted(&[]).blocks(), [2, 3, 4, 5, 6]);
     assert_eq!(world.restarted(&[block(3)]).blocks(), [2, 4, 5, 6], "the log has the newest");
+}
+
+/// A crash can leave a block recorded in a slot that it left, and in the one where it lies now, when what says that the former
+/// is empty was to come in the next page.
+#[test]
+fn a_former_slot_of_a_block_is_empty_before_the_block_changes() {
+    // So many that the walk does not come round meanwhile.
+    let slots = 100_000;
+    let mut world = settled_with(slots);
+    world.fill(2..4);
+    world.settle();
+    let last = world.index.statistics().last_page;
+    let ring = recorded(slots).ring.expect("a ring");
+    let place = (last % u64::from(ring.pages)) as usize;
+    let former = world.rig.cache.lookup(BlockIndex(2)).flash.expect("it is on flash").0;
+    let slot = SlotId(slots as u32 - 1);
+    assert_ne!(slot, former);
+    let before = page::decode(&world.ring[place - 1], ring.disk, NONCE).expect("the last page");
+    let mut writer = PageWriter::new(&mut world.ring[place]);
+    writer.claim(slot, BlockIndex(2), GranuleMask(0b11), false, &[1, 2]);
+
+    writer.finish(&PageHeader {
+        number: last + 1,
+        durable: last,
+        walk: (before.walk.1, before.walk.1 + 1),
+        flags: PageFlags::default(),
+        ..before
+    });
+    let mut next = world.restarted(&[]);
+    assert_eq!(next.blocks(), [2, 3]);
+    next.rig.cache.invalidate(block(2), &mut next.rig.shared);
+    next.settle();
+    assert_eq!(next.restarted(&[]).blocks(), [3], "the old bytes came back");
+    // So it is when the log has the newest: what is noted then counts for both slots.
+    let mut next = world.restarted(&[block(2)]);
+    next.settle();
+    assert_eq!(next.restarted(&[]).blocks(), [3], "the old bytes came back");
 }
 
 #[test]
