@@ -113,6 +113,12 @@ impl Parts {
         if is_over || is_lost {
             return self.finish_zero(key, cx);
         }
+        let is_fast_only = matches!(job.kind, ZeroKind::WriteZeroes { fast_only: true, .. });
+        if is_fast_only && cx.align_to_backend(entry.range) != entry.range {
+            // It came while a log would have taken it: now its ends are slow, and nothing of it may be done.
+            self.requests.table[key].failed = Some(IoStatus::Unsupported);
+            return self.finish_zero(key, cx);
+        }
         if !self.intend(key, cx.align_to_backend(rest), cx) {
             return;
         }

@@ -346,3 +346,21 @@ fn a_drain_that_is_called_off_leaves_the_log_to_answer_reads() {
     assert!(rig.drawn()[0].starts_with("log R"), "{:?}", rig.drawn());
     rig.settle();
 }
+
+/// A log would take zeroes of any alignment at once. Without one the ends of these are read and written.
+#[test]
+fn zeroes_that_must_be_fast_change_nothing_when_the_log_that_would_take_them_goes() {
+    let mut config = with_log();
+    config.backend.logical_block = 4096;
+    config.backend.write_zeroes = true;
+    let mut rig = write_back(config);
+    rig.write(1, 0, 4096, 9);
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    rig.submit(2, 4608, 16384, Op::WriteZeroes { may_unmap: false, fast_only: true, fua: false });
+    assert!(!rig.has_reply(2), "it waits for the mode");
+    rig.settle_log();
+    assert_eq!((rig.engine.mode(), rig.replied(2).1), (Mode::WriteThrough, IoStatus::Unsupported));
+    rig.expect_bytes(4608, 3584, 1);
+    rig.expect_bytes(16384, 4096, 4);
+}
