@@ -8,10 +8,13 @@
 //! ```
 //! The file has the shape of a configuration file: a `[[disk]]` table has the settings of a disk that were changed, or all
 //! of a disk that was added; `removed` lists disks that the configuration file has and that are not served. A `[[pool]]`
-//! table has the devices that a pool has gained, and those that were drained.
+//! table has the devices that a pool has gained, and those that were drained. A `[[unit]]` table has the number of a logical
+//! unit, where the place of its disk in the configuration file does not say it: so no unit ever gets the number of another
+//! one, also of one that has gone.
 //!
 //! What the configuration file says as well is no change: it is dropped when the file is read again.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +22,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 
+use super::iscsi::{IscsiName, IscsiSpec};
 use super::name_from_backend;
 use super::values::Name;
 
@@ -39,6 +43,19 @@ pub struct Changes {
     /// Pools whose devices were changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pool: Vec<PoolChange>,
+    /// Numbers of logical units of targets that have all disks, also of disks that have gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unit: Vec<UnitNumber>,
+}
+
+/// The number of a logical unit.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnitNumber {
+    /// Name of its target.
+    target: String,
+    disk: Name,
+    lun: u16,
 }
 
 /// Devices of a pool that came and went.
@@ -83,7 +100,7 @@ impl Changes {
     /// # Errors
     /// The kernel's.
     pub fn store(&self, path: &Path) -> io::Result<()> {
-        if self.is_empty() {
+        if *self == Changes::default() {
             return forebay_host::fence::remove(path);
         }
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
@@ -98,6 +115,38 @@ impl Changes {
     /// True when nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.disk.is_empty() && self.pool.is_empty()
+    }
+
+    /// The numbers of units of a target that their places in a list do not say, by disk.
+    pub fn units_of(&self, target: &IscsiName) -> BTreeMap<Name, u16> {
+        let units = self.unit.iter().filter(|unit| unit.target == target.0);
+        units.map(|unit| (unit.disk.clone(), unit.lun)).collect()
+    }
+
+    /// True when units have other numbers than their places in a list say.
+    pub fn has_units(&self) -> bool {
+        !self.unit.is_empty()
+    }
+
+    /// Notes which numbers units of `targets` have, where `file` does not say so: they keep them.
+    pub fn note_units(&mut self, file: &Table, targets: &[IscsiSpec]) {
+        for target in targets.iter().filter(|target| has_all_disks(file, &target.target)) {
+            for (&lun, disk) in &target.luns {
+                let place = place_of(file, disk);
+                let known = self
+                    .unit
+                    .iter()
+                    .position(|unit| unit.target == target.target.0 && unit.disk == *disk);
+                match known {
+                    Some(at) => self.unit[at].lun = lun,
+                    None if place == Some(lun.into()) => {}
+                    None => {
+                        let target = target.target.0.clone();
+                        self.unit.push(UnitNumber { target, disk: disk.clone(), lun });
+                    }
+                }
+            }
+        }
     }
 
     /// Pool `name` has this device, too.
@@ -197,6 +246,10 @@ impl Changes {
                 table.retain(|key, value| key == "name" || listed.get(key) != Some(value));
             }
         }
+        self.unit.retain(|unit| {
+            let says_place = place_of(file, &unit.disk) == Some(unit.lun.into());
+            has_all_disks(file, &IscsiName(unit.target.clone())) && !says_place
+        });
         for pool in &mut self.pool {
             if let Some(listed) = find_in(file, "pool", &pool.name) {
                 let listed = devices(listed);
@@ -277,6 +330,20 @@ pub fn find<'a>(file: &'a Table, name: &Name) -> Option<&'a Table> {
 fn find_in<'a>(file: &'a Table, key: &str, name: &Name) -> Option<&'a Table> {
     let mut tables = file.get(key)?.as_array()?.iter().filter_map(Value::as_table);
     tables.find(|table| name_in(table).as_ref() == Some(name))
+}
+
+/// The place of a disk among those of a configuration file.
+fn place_of(file: &Table, disk: &Name) -> Option<usize> {
+    let disks = file.get("disk")?.as_array()?;
+    disks.iter().position(|table| table.as_table().and_then(name_in).as_ref() == Some(disk))
+}
+
+/// True when a configuration file has this target, and lists no disks of it: it has all.
+fn has_all_disks(file: &Table, target: &IscsiName) -> bool {
+    let targets = file.get("iscsi").and_then(Value::as_array).into_iter().flatten();
+    let is_it = |table: &&Table| table.get("target").and_then(Value::as_str) == Some(&target.0);
+    let mut found = targets.filter_map(Value::as_table).filter(is_it);
+    found.any(|table| !table.contains_key("disks") && !table.contains_key("luns"))
 }
 
 /// The name of a `[[disk]]` or `[[pool]]` table.

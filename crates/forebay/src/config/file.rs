@@ -40,6 +40,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
 
+use super::changes::Changes;
 use super::disk_table::DiskTable;
 use super::iscsi::IscsiTable;
 use super::pools::PoolSpec;
@@ -114,7 +115,8 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
 /// As [`load`].
 pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
     read(path, |text, name| {
-        let spec = DaemonSpec { http: None, ..describe(from_toml(text)?, name)? };
+        let spec =
+            DaemonSpec { http: None, ..describe(from_toml(text)?, name, &Changes::default())? };
         super::check::unattached(&spec)?;
         Ok(spec)
     })
@@ -172,13 +174,13 @@ pub fn text_of(path: &Path) -> Result<String, String> {
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &str, name: Name) -> Result<DaemonSpec> {
-    let spec = describe(from_toml(text)?, name)?;
+    let spec = describe(from_toml(text)?, name, &Changes::default())?;
     super::check::daemon(&spec)?;
     Ok(spec)
 }
 
 /// The daemon that a file describes, not checked as a whole.
-pub(super) fn describe(file: File, name: Name) -> Result<DaemonSpec> {
+pub(super) fn describe(file: File, name: Name, changes: &Changes) -> Result<DaemonSpec> {
     let mut disks = Vec::new();
     let mut listeners = Vec::new();
     for (number, table) in file.disk.into_iter().enumerate() {
@@ -208,7 +210,7 @@ pub(super) fn describe(file: File, name: Name) -> Result<DaemonSpec> {
         let connections_max = listener.connections_max.map_or(CONNECTIONS_MAX, NonZeroU32::get);
         listeners.push(ListenerSpec { address: listener.listen, disks, connections_max });
     }
-    let targets = file.iscsi.into_iter().map(|table| table.resolve(&names));
+    let targets = file.iscsi.into_iter().map(|table| table.resolve(&names, changes));
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
     Ok(DaemonSpec {
         targets,

@@ -3,7 +3,7 @@
 //! Disks of one target live on one shard, and a disk is a logical unit of one target at most: its
 //! reservations and its tasks are known in one place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use forebay_frontends::iscsi::target::{Credentials, SECRET_MIN, is_name};
 
+use super::changes::Changes;
 use super::values::{Name, ValueError};
 
 /// Connections that a target has open at a time, unless told otherwise.
@@ -163,11 +164,12 @@ impl IscsiOptions {
 }
 
 impl IscsiTable {
-    /// The target that a table describes, in a file with these disks.
+    /// The target that a table describes, in a file with these disks. `changes`: what was changed since, with the numbers
+    /// that units have.
     ///
     /// # Errors
     /// What is wrong.
-    pub fn resolve(self, all: &[Name]) -> Result<IscsiSpec, ValueError> {
+    pub fn resolve(self, all: &[Name], changes: &Changes) -> Result<IscsiSpec, ValueError> {
         let target = self.target;
         let refuse = |why: String| ValueError(format!("[[iscsi]] {target}: {why}"));
         let luns = match (self.luns, self.disks) {
@@ -181,11 +183,14 @@ impl IscsiTable {
                 })
                 .collect::<Result<_, _>>()?,
             (None, disks) => {
-                let disks = disks.unwrap_or_else(|| all.to_vec());
+                let (disks, known) = match disks {
+                    Some(disks) => (disks, BTreeMap::new()),
+                    None => (all.to_vec(), changes.units_of(&target)),
+                };
                 if disks.len() > usize::from(LUN_MAX) + 1 {
                     return Err(refuse(format!("more than {} disks", LUN_MAX + 1)));
                 }
-                (0..).zip(disks).collect::<BTreeMap<u16, Name>>()
+                numbered(disks, &known)
             }
         };
         if let Some(unknown) = luns.values().find(|disk| !all.contains(disk)) {
@@ -209,6 +214,33 @@ impl IscsiTable {
             target,
         })
     }
+}
+
+/// Disks by the number of their unit: the one that is known, else their place among `disks`. Where another disk has or had
+/// that number, the next one after all; when there is none, one of a disk that has gone.
+pub(super) fn numbered(disks: Vec<Name>, known: &BTreeMap<Name, u16>) -> BTreeMap<u16, Name> {
+    let mut units = BTreeMap::new();
+    let mut others = Vec::new();
+    let taken: BTreeSet<u16> = known.values().copied().filter(|lun| *lun <= LUN_MAX).collect();
+    for (place, disk) in (0..).zip(disks) {
+        match known.get(&disk) {
+            Some(lun) if taken.contains(lun) && !units.contains_key(lun) => {
+                units.insert(*lun, disk);
+            }
+            None if !taken.contains(&place) => drop(units.insert(place, disk)),
+            Some(_) | None => others.push(disk),
+        }
+    }
+    for disk in others {
+        let last = units.keys().chain(&taken).max();
+        let next = last.map_or(0, |last| last + 1);
+        let lun = match next {
+            0..=LUN_MAX => next,
+            _ => (0..).find(|lun| !units.contains_key(lun)).unwrap_or(next),
+        };
+        units.insert(lun, disk);
+    }
+    units
 }
 
 fn chap(user: Option<String>, secret_file: Option<PathBuf>) -> Option<ChapSpec> {

@@ -1,10 +1,13 @@
 //! What `forebay config save` makes of a configuration file: the same file, with the changes in it.
 
-use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item};
 
 use super::changes::{Changes, name_in};
+use super::iscsi::{IscsiName, numbered};
 use super::values::Name;
 
 /// Writes changes into the text of a configuration file; its comments and its order stay. An address that serves no disk
@@ -24,7 +27,7 @@ pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
         .filter_map(Value::as_table)
         .collect();
     let names: Vec<Option<Name>> = disks.iter().map(|disk| name_in(disk)).collect();
-    fix_units(&mut document, &names, changes);
+    fix_units(&mut document, &names, changes)?;
     let pools = merged.get("pool").and_then(Value::as_array).into_iter().flatten();
     for (at, pool) in pools.filter_map(Value::as_table).enumerate() {
         if !name_in(pool).is_some_and(|name| changes.has_pool(&name)) {
@@ -89,11 +92,19 @@ fn is_removed(name: &toml_edit::Value, changes: &Changes) -> bool {
     name.as_str().is_some_and(|name| changes.removed().iter().any(|it| it.0 == name))
 }
 
-/// Says the number of each logical unit that its place in a list says so far, where a disk goes: the others keep theirs.
-fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Changes) {
+/// Says the number of each logical unit that its place in a list says so far, where a disk goes, or where the place would say
+/// another number: units keep theirs.
+fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Changes) -> Result<()> {
     let goes = |name: &str| changes.removed().iter().any(|it| it.0 == name);
-    let targets = document.get_mut("iscsi").and_then(Item::as_array_of_tables_mut);
-    let Some(targets) = targets else { return };
+    let Some(targets) = document.get_mut("iscsi") else { return Ok(()) };
+    let Some(targets) = targets.as_array_of_tables_mut() else {
+        let is_as_it_was = changes.removed().is_empty() && !changes.has_units();
+        ensure!(
+            is_as_it_was,
+            "'iscsi' is written as one array: use an [[iscsi]] table for each target first"
+        );
+        return Ok(());
+    };
     for target in targets.iter_mut() {
         if let Some(luns) = target.get_mut("luns").and_then(Item::as_table_like_mut) {
             let gone = luns.iter().filter(|(_, unit)| unit.as_str().is_some_and(goes));
@@ -103,20 +114,30 @@ fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Chang
             }
             continue;
         }
-        let units: Vec<String> = match target.get("disks").and_then(Item::as_array) {
-            Some(disks) => disks.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
-            None => names.iter().flatten().map(ToString::to_string).collect(),
+        let name = target.get("target").and_then(Item::as_str).unwrap_or_default();
+        let (disks, known): (Vec<Name>, _) = match target.get("disks").and_then(Item::as_array) {
+            Some(disks) => {
+                let names = disks.iter().filter_map(|it| it.as_str()?.parse().ok());
+                (names.collect(), BTreeMap::new())
+            }
+            None => {
+                let known = changes.units_of(&IscsiName(name.to_owned()));
+                (names.iter().flatten().cloned().collect(), known)
+            }
         };
-        if !units.iter().any(|unit| goes(unit)) {
+        let units = numbered(disks.clone(), &known);
+        let is_by_place = units == numbered(disks, &BTreeMap::new());
+        if is_by_place && !units.values().any(|unit| goes(&unit.0)) {
             continue;
         }
         let mut luns = InlineTable::new();
-        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| !goes(unit)) {
-            luns.insert(number.to_string(), unit.as_str().into());
+        for (number, unit) in units.iter().filter(|(_, unit)| !goes(&unit.0)) {
+            luns.insert(number.to_string(), unit.0.as_str().into());
         }
         target.remove("disks");
         target.insert("luns", toml_edit::value(luns));
     }
     let luns = |table: &toml_edit::Table| Some(table.get("luns")?.as_table_like()?.is_empty());
     targets.retain(|target| luns(target) != Some(true));
+    Ok(())
 }

@@ -81,19 +81,23 @@ impl Sources {
         if self.file.is_some() {
             return self.spec();
         }
-        let sources = Some(self.clone());
-        let spec = DaemonSpec { disks: self.described()?.disks, sources, ..old.clone() };
+        let described = self.described()?;
+        let (disks, sources) = (described.disks, described.sources);
+        let spec = DaemonSpec { disks, sources, ..old.clone() };
         super::check::daemon(&spec)?;
         Ok(spec)
     }
 
     fn described(&self) -> Result<DaemonSpec> {
         let merged = self.changes.merged(&self.said);
-        let mut spec = file::describe(File::deserialize(merged)?, self.name.clone())?;
+        let file = File::deserialize(merged)?;
+        let mut spec = file::describe(file, self.name.clone(), &self.changes)?;
+        let mut sources = self.clone();
+        sources.changes.note_units(&self.said, &spec.targets);
         for name in self.changes.removed() {
             spec = difference::without(&spec, &name.0);
         }
-        Ok(DaemonSpec { sources: Some(self.clone()), ..spec })
+        Ok(DaemonSpec { sources: Some(sources), ..spec })
     }
 
     /// True when the file has the disk.

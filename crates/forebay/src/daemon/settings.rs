@@ -305,6 +305,8 @@ async fn change_config(
     let mut after = before.clone();
     edit(Before { sources: &mut after, spec: &old })?;
     let new = reload::prepared(state, after.spec_after(&old)?).await?;
+    // With the numbers of its units.
+    let after = new.sources.as_ref().unwrap_or(&after);
     // Others' changes that wait for a restart are not of this one.
     let is_of_it = |it: &Difference| matches!(it, Difference::Listeners) || it.disk() == Some(name);
     let found: Vec<Difference> = differences(&old, &new).into_iter().filter(is_of_it).collect();
@@ -317,7 +319,7 @@ async fn change_config(
     }
     let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
     if !dry_run {
-        keep(&after).await?;
+        keep(after).await?;
         let mut missing = reload::take_over(state, &new, Some(name), &found, &mut changes).await;
         if changes.iter().any(|change| change.error.is_some()) {
             missing = take_back(state, name, (before, &old), &found).await;
