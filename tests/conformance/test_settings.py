@@ -358,3 +358,42 @@ def policy_admission_and_limits_change_at_work_and_what_is_cached_stays(bed):
     assert "its settings were changed at work" in served.events()
     handle.shutdown()
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def changes_stay_with_the_daemon_that_made_them(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"))
+    told(bed, served, "set", "a", "--policy", "fifo")
+    # The folder of a daemon that runs is the one of its start.
+    with open(bed.path("forebay.toml")) as f:
+        text = f.read()
+    with open(bed.path("forebay.toml"), "w") as f:
+        f.write(text.replace(bed.path("state"), bed.path("elsewhere")))
+    served.reload()
+    assert settings(bed, served)["policy"]["value"] == "fifo" and 'policy = "fifo"' in kept(bed)
+    # Another one of the same name would write over them.
+    os.mkdir(bed.path("other"))
+    with open(bed.path("other/forebay.toml"), "w") as f:
+        f.write(text.replace("serve.control", "other.control").replace("a.raw", "b.raw").replace("a.sock", "b.sock"))
+    other = bed.run([bed.program, "serve", "--config", bed.path("other/forebay.toml")], code=None, timeout=60)
+    assert other.returncode == 1 and "another daemon of the same name" in other.stderr, other
+    # What the file says at a start is no change any more.
+    served.write(disk(bed, "a", 'policy = "fifo"\n'))
+    restart(served)
+    assert kept(bed) is None
+    served.write(disk(bed, "a"))
+    restart(served)
+    assert settings(bed, served)["policy"]["origin"] == "default"
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_that_the_file_calls_otherwise_is_served_by_its_new_name(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"), disk(bed, "b"))
+    served.write(disk(bed, "a"), disk(bed, "new", backend="file:" + bed.path("b.raw")))
+    served.reload(code=1)
+    eventually(lambda: served.disks() == ["a", "new"], "the disk has its new name")
+    assert bytes(client(bed, "new").pread(4096, 0)) == pattern(0, 4096)
+    assert served.server.stop() == 0

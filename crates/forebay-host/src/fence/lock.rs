@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_io::file::{FileError, FileErrorKind, OpenFile, Options};
@@ -70,10 +71,18 @@ pub fn is_in_use(error: &anyhow::Error) -> bool {
 
 fn lock_file(place: &SidecarPlace, path: &Path, read_only: bool) -> Result<OpenFile> {
     place.make_folder()?;
+    lock_at(path, read_only, LOCK_WAIT)
+}
+
+/// Locks the file at `path`, which is made where there is none. One that another process has locked is waited for.
+///
+/// # Errors
+/// Another process has it, or the kernel's.
+pub fn lock_at(path: &Path, read_only: bool, lock_wait: Duration) -> Result<OpenFile> {
     // Who only reads makes none. Who may write in the folder may have put a link there: it is not followed.
     let flags = OFlags::NOFOLLOW.bits() as i32;
     File::options().create(true).append(true).custom_flags(flags).open(path)?;
-    let options = Options { read_only, buffered: true, lock_wait: LOCK_WAIT, ..Options::default() };
+    let options = Options { read_only, buffered: true, lock_wait, ..Options::default() };
     Ok(OpenFile::open(path, &options)?)
 }
 

@@ -49,7 +49,7 @@ mod words;
 pub use alone::Alone;
 pub use disk_place::DiskPlace;
 pub use last_write::{LastWrite, StartNote};
-pub use lock::{Guard, is_in_use, lock};
+pub use lock::{Guard, is_in_use, lock, lock_at};
 pub use revoke::Revoker;
 pub use unreported_loss::UnreportedLoss;
 pub use words::Refused;

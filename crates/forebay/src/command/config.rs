@@ -33,7 +33,7 @@ async fn changes(args: &ControlArgs) -> Result<()> {
     }
     match info.changes.is_empty() {
         true => show("nothing was changed while Forebay ran\n"),
-        false => show(info.changes.text()),
+        false => show(info.changes.text()?),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         disks: vec![name.clone()],
         connections_max: config::CONNECTIONS_MAX,
     });
-    let sources = Sources::of_command(&name, &args.backend, &args.disk);
+    let sources = Sources::of_command(&name, &args.backend, &args.disk)?;
     let spec = DaemonSpec {
         targets: args.iscsi.resolve(&name).into_iter().collect(),
         listeners: listeners.collect(),

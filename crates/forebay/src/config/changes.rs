@@ -104,12 +104,16 @@ impl Changes {
             return forebay_host::fence::remove(path);
         }
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-        forebay_host::fence::replace(path, self.text().as_bytes()).map(drop)
+        let text = self.text().map_err(io::Error::other)?;
+        forebay_host::fence::replace(path, text.as_bytes()).map(drop)
     }
 
     /// The file's text.
-    pub fn text(&self) -> String {
-        HEAD.to_owned() + &toml::to_string(self).unwrap_or_default()
+    ///
+    /// # Errors
+    /// A value has no form in such a file.
+    pub fn text(&self) -> Result<String, toml::ser::Error> {
+        Ok(HEAD.to_owned() + &toml::to_string(self)?)
     }
 
     /// True when nothing was changed.

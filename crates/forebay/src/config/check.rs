@@ -17,6 +17,8 @@ const RECORDER_MIN: u64 = 64 << 10;
 const RECORDER_MAX: u64 = 4 << 30;
 /// Smallest write log.
 const WRITE_LOG_MIN: u64 = 4 << 20;
+/// The most RAM, and the most flash, of a disk: the sum over all disks of a host fits into 64 bits.
+const SIZE_MAX: u64 = 1 << 50;
 
 /// Finds what cannot work whatever the machine.
 ///
@@ -63,8 +65,9 @@ pub fn unattached(spec: &DaemonSpec) -> Result<(), ValueError> {
         spec.targets.iter().flat_map(|it| &it.portals).map(ToString::to_string).collect();
     portals.sort();
     portals.dedup();
+    // Any port that is free is another one.
+    portals.retain(|portal| !portal.ends_with(":0"));
     places.append(&mut portals);
-    places.retain(|place| !place.ends_with(":0"));
     let devices = spec.disks.iter().filter_map(|disk| disk.vhost_user.as_ref());
     places.extend(devices.map(|device| device.socket.path.display().to_string()));
     places.sort();
@@ -109,6 +112,13 @@ pub(crate) fn disk(disk: &DiskSpec) -> Result<(), String> {
         return Err(format!(
             "grid-offset {offset} cannot work; a multiple of 512 below the block size {block} is allowed"
         ));
+    }
+    let flash = disk.flash.as_ref().map(|flash| ("flash", flash.bytes));
+    for (key, bytes) in [Some(("ram", disk.ram_bytes)), flash].into_iter().flatten() {
+        if bytes > SIZE_MAX {
+            let (size, most) = (Size(bytes), Size(SIZE_MAX));
+            return Err(format!("--{key} {size} cannot work; {most} at most is allowed"));
+        }
     }
     if let Some(flash) = disk.flash.as_ref().filter(|flash| flash.bytes < block.0) {
         return Err(format!(

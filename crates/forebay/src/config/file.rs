@@ -109,6 +109,15 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
     read(path, |text, name| Sources::of_file(path, text, name)?.spec())
 }
 
+/// The same for a daemon that runs with these sources. Its name and its state folder are those of its start, and so are the
+/// changes that it keeps there.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_again(path: &Path, before: &Sources) -> Result<DaemonSpec> {
+    read(path, |text, name| before.of_same_daemon(path, text, name)?.spec())
+}
+
 /// The same for who attaches to its disks in a way of his own: they need no address, and there is no HTTP port.
 ///
 /// # Errors
@@ -154,18 +163,23 @@ pub(super) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T,
     })
 }
 
-/// What a file of a reasonable size says. To open a pipe would wait, and a device may have no end.
+/// What a text file of a reasonable size says.
 pub fn text_of(path: &Path) -> Result<String, String> {
+    String::from_utf8(bytes_of(path)?).map_err(|error| error.to_string())
+}
+
+/// What a file of a reasonable size has. To open a pipe would wait, and a device may have no end.
+pub fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {
         return Err("it is not a regular file".to_owned());
     }
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    match text.len() as u64 > BYTES_MAX {
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    match bytes.len() as u64 > BYTES_MAX {
         true => Err(format!("it has more than {}", rounded(BYTES_MAX))),
-        false => Ok(text),
+        false => Ok(bytes),
     }
 }
 

@@ -75,8 +75,8 @@ pub struct IscsiTable {
     #[schemars(schema_with = "luns")]
     luns: Option<BTreeMap<String, Name>>,
     /// Initiators that may log in, by name [default: all]
-    #[serde(default)]
-    initiators: Vec<IscsiName>,
+    #[schemars(length(min = 1))]
+    initiators: Option<Vec<IscsiName>>,
     /// User that initiators log in as (CHAP)
     chap_user: Option<String>,
     /// File with the secret of chap-user: 12 bytes or more; a line end after it does not count
@@ -172,6 +172,10 @@ impl IscsiTable {
     pub fn resolve(self, all: &[Name], changes: &Changes) -> Result<IscsiSpec, ValueError> {
         let target = self.target;
         let refuse = |why: String| ValueError(format!("[[iscsi]] {target}: {why}"));
+        if self.initiators.as_ref().is_some_and(Vec::is_empty) {
+            let why = "initiators = [] lets nobody log in; leave it out to let all of them in";
+            return Err(refuse(why.to_owned()));
+        }
         let luns = match (self.luns, self.disks) {
             (Some(_), Some(_)) => return Err(refuse("give disks or luns, not both".to_owned())),
             (Some(luns), None) => luns
@@ -206,7 +210,7 @@ impl IscsiTable {
         Ok(IscsiSpec {
             portals: self.listen,
             luns,
-            initiators: self.initiators,
+            initiators: self.initiators.unwrap_or_default(),
             chap: chap(self.chap_user, self.chap_secret_file),
             mutual_chap: chap(self.mutual_chap_user, self.mutual_chap_secret_file),
             connections_max: self.connections_max.map_or(CONNECTIONS_MAX, NonZeroU32::get),
@@ -302,11 +306,13 @@ impl ChapSpec {
         let failed = |error: std::io::Error| {
             ValueError(format!("cannot read the CHAP secret file {shown}: {error}"))
         };
-        if std::fs::metadata(path).map_err(failed)?.mode() & 0o077 != 0 {
+        let found = std::fs::metadata(path).map_err(failed)?;
+        if found.mode() & 0o077 != 0 {
             let why = format!("the CHAP secret file {shown} may be read by others; chmod 600 it");
             return Err(ValueError(why));
         }
-        let mut secret = std::fs::read(path).map_err(failed)?;
+        let secret = super::file::bytes_of(path);
+        let mut secret = secret.map_err(|why| failed(std::io::Error::other(why)))?;
         while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
             secret.pop();
         }

@@ -125,7 +125,7 @@ pub struct DiskOptions {
     #[arg(long, help_heading = "Write-back")]
     pub accept_data_loss: bool,
     /// Most requests per second: reads, writes, discards and zeroes, in hits and misses alike; 0 for no limit [default: 0]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
+    #[arg(long, value_name = "N", help_heading = "Limits", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub iops_limit: Option<u64>,
     /// Most bytes per second that are read and written together; 0 for no limit [default: 0]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]

@@ -1,9 +1,13 @@
 //! Where a configuration comes from: a file or a command line, and what was changed since.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use forebay_host::folders;
+use forebay_host::pool::LOCK_WAIT;
+use forebay_host::{fence, folders};
+use forebay_io::file::OpenFile;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -37,6 +41,18 @@ impl Sources {
         let kept = file.state_dir.clone().or_else(folders::state_folder);
         let of = file.name.as_ref().unwrap_or(&name);
         let kept = kept.map(|state| state.join(format!("{of}.changes.toml")));
+        Sources::kept_at(kept, path, text, name)
+    }
+
+    /// The file at `path`, which says `text` by now, and the changes that the daemon with these sources keeps.
+    ///
+    /// # Errors
+    /// As [`Sources::of_file`].
+    pub(super) fn of_same_daemon(&self, path: &Path, text: &str, name: Name) -> Result<Sources> {
+        Sources::kept_at(self.kept.clone(), path, text, name)
+    }
+
+    fn kept_at(kept: Option<PathBuf>, path: &Path, text: &str, name: Name) -> Result<Sources> {
         let changes = kept.as_deref().map(Changes::load).transpose()?.unwrap_or_default();
         // The daemon may be somewhere else when it is read again.
         let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -47,13 +63,17 @@ impl Sources {
     }
 
     /// A command line that says this of its one disk.
-    pub fn of_command(name: &Name, backend: &str, options: &DiskOptions) -> Sources {
-        let mut disk = settings(options);
+    ///
+    /// # Errors
+    /// As [`settings`].
+    pub fn of_command(name: &Name, backend: &str, options: &DiskOptions) -> Result<Sources> {
+        let mut disk = settings(options)?;
         disk.insert("name".to_owned(), Value::String(name.to_string()));
         disk.insert("backend".to_owned(), Value::String(backend.to_owned()));
         let disks = Value::Array(vec![Value::Table(disk)]);
         let said = Table::from_iter([("disk".to_owned(), disks)]);
-        Sources { file: None, said, name: name.clone(), changes: Changes::default(), kept: None }
+        let (name, changes) = (name.clone(), Changes::default());
+        Ok(Sources { file: None, said, name, changes, kept: None })
     }
 
     /// The configuration that the file and the changes say.
@@ -125,6 +145,40 @@ impl Sources {
         self.changes.of(name)?.get(key).map(shown)
     }
 
+    /// Keeps other daemons from the file of changes until what this returns is dropped. `None`: there is none, or its folder
+    /// cannot be written, so that no change is kept there either. Where another daemon has the file, and there is no change in
+    /// it, none of this one is kept.
+    ///
+    /// # Errors
+    /// Another daemon has it, and its changes would count here.
+    pub fn lock(&mut self) -> Result<Option<OpenFile>> {
+        let Some(kept) = &self.kept else { return Ok(None) };
+        let _ = fs::create_dir_all(kept.parent().unwrap_or(Path::new("/")));
+        // Of a daemon that was killed the kernel may still have I/O.
+        let wait = if self.changes.is_empty() { Duration::ZERO } else { LOCK_WAIT };
+        match fence::lock_at(&kept.with_extension("lock"), false, wait) {
+            Ok(locked) => Ok(Some(locked)),
+            Err(error) if fence::is_in_use(&error) => {
+                let why = format!("{}: {error:#}", another(kept));
+                ensure!(self.changes.is_empty(), why);
+                self.kept = None;
+                Ok(None)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Forgets durably which changes the configuration file says by now, and notes the numbers of units.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn settle(&self) -> Result<()> {
+        match &self.kept {
+            Some(path) if Changes::load(path)? != self.changes => self.keep(),
+            _ => Ok(()),
+        }
+    }
+
     /// Keeps the changes over a restart, durably. Those of a command line are kept nowhere.
     ///
     /// # Errors
@@ -133,7 +187,8 @@ impl Sources {
         let Some(path) = &self.kept else {
             ensure!(
                 self.changes.is_empty() || self.file.is_none(),
-                "there is no state folder that could keep the change over a restart; set state-dir in the configuration file"
+                "nothing can keep the change over a restart: there is no state folder, or another daemon of the same name has it; set \
+                 state-dir or name in the configuration file"
             );
             return Ok(());
         };
@@ -144,16 +199,27 @@ impl Sources {
     }
 }
 
+/// What is wrong when two daemons would keep their changes in the same file.
+pub fn another(kept: &Path) -> String {
+    format!(
+        "another daemon of the same name keeps its changes in {}: set another name or state-dir in one of the configuration files",
+        kept.display()
+    )
+}
+
 /// The options that were given, as keys of a `[[disk]]` table.
-pub fn settings(options: &DiskOptions) -> Table {
-    let mut table = Table::try_from(options).unwrap_or_default();
+///
+/// # Errors
+/// A value that a configuration file cannot have.
+pub fn settings(options: &DiskOptions) -> Result<Table> {
+    let mut table = Table::try_from(options).context("a setting has no form in a file")?;
     let is_given = |value: &Value| match value {
         Value::Boolean(is_on) => *is_on,
         Value::Array(values) => !values.is_empty(),
         _ => true,
     };
     table.retain(|_, value| is_given(value));
-    table
+    Ok(table)
 }
 
 fn shown(value: &Value) -> String {

@@ -28,6 +28,7 @@ use anyhow::{Context, Result, bail, ensure};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::folders;
 use forebay_host::population::Population;
+use forebay_io::file::OpenFile;
 use forebay_io::reactor::ReactorKind;
 use forebay_shard::{DiskHandle, Drained, ShardHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -77,6 +78,7 @@ mod watch;
 mod while_starting;
 
 use crate::config::DaemonSpec;
+use crate::config::sources::another;
 use crate::config::values::Access;
 use api::DaemonInfo;
 use control::ControlState;
@@ -128,6 +130,8 @@ pub struct Daemon {
     _flash: FlashGuard,
     /// Its threads were told to end.
     has_ended: bool,
+    /// Keeps others from its file of changes.
+    _changes: Option<OpenFile>,
     _socket: UnixSocket,
 }
 
@@ -138,6 +142,7 @@ impl Daemon {
     /// The step that failed, and why; everything before it is undone. Or no disk can be served.
     pub async fn start(spec: DaemonSpec, inherited: Inherited) -> Result<Daemon> {
         allow_many_files();
+        let (spec, changes, trouble) = lock_changes(spec).await?;
         let spec = Arc::new(spec);
         let socket_path = match &spec.control {
             Some(path) => path.clone(),
@@ -148,6 +153,7 @@ impl Daemon {
                 .with_context(|| format!("'{}' has no control socket", spec.name))?;
         let starting = while_starting::answer(control_listener.try_clone()?, &spec, &socket_path)?;
         let (log, events) = event_log::start(&spec).await?;
+        trouble.into_iter().for_each(|text| events.report(None, Severity::Warning, text));
         let inherited = inherited.keep_asked(&spec, &events).await?;
         let placing = tokio::task::spawn_blocking(move || {
             let mut spec = (*spec).clone();
@@ -183,6 +189,11 @@ impl Daemon {
         http::open(&control).await;
         serve_disks(&control).await?;
         drop(starting);
+        let sources = spec.sources.clone();
+        let settle = move || sources.map_or(Ok(()), |sources| sources.settle());
+        if let Err(error) = tokio::task::spawn_blocking(settle).await? {
+            events.report(None, Severity::Warning, format!("{error:#}"));
+        }
         let (control_end, control_ends) = oneshot::channel();
         let answering = control::serve_control(control_listener, control.clone(), control_ends)?;
         let (of_advice, of_history) = (control.clone(), control.clone());
@@ -212,6 +223,7 @@ impl Daemon {
             flash_failed,
             _flash: flash_guard,
             has_ended: false,
+            _changes: changes,
             _socket: socket,
         })
     }
@@ -402,6 +414,22 @@ impl Drop for Daemon {
             self.control.frontends.end_devices();
         }
     }
+}
+
+/// Keeps other daemons from the file of changes; what is wrong where another one has it.
+///
+/// # Errors
+/// As [`Sources::lock`](crate::config::sources::Sources::lock).
+async fn lock_changes(
+    mut spec: DaemonSpec,
+) -> Result<(DaemonSpec, Option<OpenFile>, Option<String>)> {
+    let Some(mut sources) = spec.sources.take() else { return Ok((spec, None, None)) };
+    let before = sources.kept.clone();
+    let lock = move || sources.lock().map(|locked| (sources, locked));
+    let (sources, locked) = tokio::task::spawn_blocking(lock).await??;
+    let lost = before.filter(|_| sources.kept.is_none());
+    let trouble = lost.map(|kept| format!("no change by command is kept: {}", another(&kept)));
+    Ok((DaemonSpec { sources: Some(sources), ..spec }, locked, trouble))
 }
 
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.

@@ -70,7 +70,8 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         "it was started without a configuration file; 'forebay serve' has one to read again",
     )?;
     let shown = file.display().to_string();
-    let read = tokio::task::spawn_blocking(move || config::file::load(&file)).await;
+    let sources = old.sources.clone().context("it has no configuration")?;
+    let read = tokio::task::spawn_blocking(move || config::file::load_again(&file, &sources)).await;
     let read = match read.map_err(anyhow::Error::from).flatten() {
         Ok(read) => match prepared(state, read).await {
             Ok(new) => check_devices_stay(&old, &new).map(|()| new),
@@ -438,7 +439,13 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         let _one = state.turns.reloading.lock().await;
         let is_unlisted = take_unlisted(&state, &name, &this);
         match ended {
-            Ok(()) if is_unlisted && state.find(&name).is_err() => state.forget(&name),
+            Ok(()) if is_unlisted && state.find(&name).is_err() => {
+                state.forget(&name);
+                // It may have been in the way of others, such as the same one by another name.
+                for refused in state.refused() {
+                    let _ = refused::serve(&state, &refused.name, None).await;
+                }
+            }
             // An event tells whether it is served again, or why not.
             Ok(()) => drop(refused::serve(&state, &name, None).await),
             Err(error) if is_unlisted => {

@@ -1,6 +1,6 @@
 //! `forebay disk set`, `reset`, `add` and `show --origin`: what a disk is configured to be.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -14,14 +14,15 @@ use crate::command::client::Found;
 use crate::command::progress::Progress;
 use crate::command::reload;
 use crate::command::table::Table;
-use crate::config::sources;
-use crate::config::values::Name;
+use crate::config::values::{Address, Name};
+use crate::config::{DiskOptions, sources};
 use crate::daemon::api::{Change, DiskStats, Origin, Reloaded, SettingInfo};
 use crate::messages;
 
 /// Changes settings.
-pub(super) async fn set(args: SetArgs) -> Result<()> {
-    let settings = sources::settings(&args.settings);
+pub(super) async fn set(mut args: SetArgs) -> Result<()> {
+    make_absolute(&mut args.settings);
+    let settings = sources::settings(&args.settings)?;
     ensure!(
         !settings.is_empty(),
         "give at least one setting, such as --mode write-back; 'forebay disk set --help' has all"
@@ -123,9 +124,10 @@ pub(super) async fn reset(args: ResetArgs) -> Result<()> {
 }
 
 /// Adds a disk.
-pub(super) async fn add(args: AddArgs) -> Result<()> {
+pub(super) async fn add(mut args: AddArgs) -> Result<()> {
+    make_absolute(&mut args.settings);
     let control = client::with_file(args.common.control.as_deref()).await?;
-    let mut settings = sources::settings(&args.settings);
+    let mut settings = sources::settings(&args.settings)?;
     settings.insert("backend".to_owned(), toml::Value::String(absolute(&args.backend)));
     let path = format!("/v1/disks/{}/add?dry_run={}", args.disk, args.dry_run);
     let reloaded = client::tell_of_patiently(&control, &path, &settings).await?;
@@ -144,6 +146,27 @@ pub(super) async fn remove(args: NamedArgs) -> Result<()> {
     match args.common.json {
         true => print(&format!("{removed}\n")),
         false => print(&format!("disk '{}', which was not served, was removed\n", args.disk)),
+    }
+}
+
+/// Makes paths those that the daemon understands, whose folder is another one.
+fn make_absolute(settings: &mut DiskOptions) {
+    let make = |path: &mut PathBuf| {
+        if let Ok(found) = std::path::absolute(&*path) {
+            *path = found;
+        }
+    };
+    // Without a slash it may be the name of a pool.
+    let flash = settings.flash.as_mut().map(|flash| &mut flash.path);
+    flash.filter(|path| path.components().count() > 1).map(make);
+    for address in &mut settings.nbd {
+        if let Address::Unix(path, _) = address {
+            make(path);
+        }
+    }
+    settings.vhost_user.as_mut().map(|socket| make(&mut socket.path));
+    if let Some(journal) = &mut settings.destage_journal {
+        *journal = absolute(journal);
     }
 }
 

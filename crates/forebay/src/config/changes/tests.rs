@@ -134,11 +134,11 @@ fn a_setting_that_no_disk_has_is_refused_with_the_place() {
 
 #[test]
 fn options_are_the_settings_that_were_given() {
-    assert!(sources::settings(&DiskOptions::default()).is_empty());
+    assert!(sources::settings(&DiskOptions::default()).unwrap().is_empty());
     let given: DiskOptions =
         toml::from_str("ram = \"2MiB\"\nread-only = true\nnbd = [\"unix:/run/a?mode=0660\"]")
             .unwrap();
-    let settings = sources::settings(&given);
+    let settings = sources::settings(&given).unwrap();
     assert_eq!(settings.len(), 3);
     assert_eq!(settings["ram"].as_str(), Some(Size(2 << 20).to_string().as_str()));
     let again: DiskOptions = serde::Deserialize::deserialize(settings).unwrap();

@@ -75,6 +75,13 @@ fn mistakes_are_named() {
         (format!("shards = 0\n{disk}"), "1 to 64"),
         (format!("{disk}[[nbd]]\nlisten = \"h:1\"\ndisks = [\"y\"]"), "not configured"),
         (format!("{disk}nbd = [\"h:1\", \"h:1\"]"), "addresses must differ"),
+        (format!("{disk}nbd = [\"h:0\", \"h:0\"]"), "addresses must differ"),
+        (format!("{disk}nbd = [\"unix:/x:0\", \"unix:/x:0\"]"), "addresses must differ"),
+        (
+            format!("{disk}{at}\nram = \"18446744073709551615\""),
+            "--ram 18446744073709551615 cannot",
+        ),
+        (format!("{disk}{at}\nflash = \"/p:16383PiB\""), "1PiB at most is allowed"),
         (format!("{disk}nbd = [\"unix:/x\", \"unix:/x?mode=0660\"]"), "addresses must differ"),
         ("[[disk]\n".to_owned(), "line 1, column 8: "),
         (format!("{disk}\nramm = \"geheim\""), "line 4, column 1: a disk has no key"),
@@ -157,7 +164,9 @@ fn iscsi_targets_are_read() {
 fn what_initiators_take_a_disk_for_can_be_said() {
     let id = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
     let disk = |name: &str, more: &str| {
-        format!("[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"h:0\"]\n{more}\n")
+        format!(
+            "[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:/{name}\"]\n{more}\n"
+        )
     };
     let named = format!("unit-id = \"{id}\"");
     let spec = read(&format!("{}{}", disk("a", &named), disk("b", "physical-block = \"512B\"")));
@@ -184,6 +193,7 @@ fn mistakes_of_iscsi_targets_are_named() {
     check("[[iscsi]]\nlisten = []\ntarget = \"db\"", "no iSCSI name");
     check(&table(at, "a", "disks = [\"web\"]"), "not configured");
     check(&table(at, "a", "disks = []"), "it has no disk");
+    check(&table(at, "a", "initiators = []"), "lets nobody log in");
     for number in ["256", "01", "'+1'"] {
         let luns = format!("luns = {{ {number} = \"db\" }}");
         check(&table(at, "a", &luns), "no number of a unit");
