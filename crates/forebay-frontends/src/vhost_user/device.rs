@@ -78,11 +78,17 @@ fn refused(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
 }
 
 impl<S: Shard> Device<S> {
-    /// A session that begins.
-    pub fn new(export: Export, shard: S, counters: Arc<Counters>, report: Report) -> Device<S> {
+    /// A session that begins. `is_cache_off`: a guest has switched the write cache off in a session before.
+    pub fn new(
+        export: Export,
+        is_cache_off: bool,
+        shard: S,
+        counters: Arc<Counters>,
+        report: Report,
+    ) -> Device<S> {
         let vrings = (0..export.queues).map(|_| Vring::default()).collect();
         Device {
-            write_cache: export.write_cache,
+            write_cache: export.write_cache && !is_cache_off,
             export,
             shard,
             counters,
@@ -92,6 +98,11 @@ impl<S: Shard> Device<S> {
             inflight: None,
             vrings,
         }
+    }
+
+    /// True when a guest has switched the write cache off.
+    pub fn is_cache_off(&self) -> bool {
+        self.export.write_cache && !self.write_cache
     }
 
     /// The disk has grown to so many bytes; the hypervisor has to be told.
@@ -202,7 +213,7 @@ impl<S: Shard> Device<S> {
         }
         // Only now: the guest hears of it when this is done.
         if let Some(region) = &self.inflight {
-            region.note_cache(!is_on && self.export.write_cache);
+            region.note_cache(self.is_cache_off());
         }
     }
 }
@@ -373,7 +384,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let (queues, size) = checked(wanted)?;
         let (region, file) = Region::create(queues, size).map_err(refused)?;
-        region.note_cache(!self.write_cache && self.export.write_cache);
+        region.note_cache(self.is_cache_off());
         self.inflight = Some(region);
         let bytes = Region::bytes(queues, size);
         Ok((VhostUserInflight::new(bytes, 0, queues, size), file))

@@ -32,6 +32,7 @@ use forebay_core::request::{Op, Request};
 
 use super::chain::{self, Broken};
 use super::export::{Agreed, SERIAL_BYTES};
+use super::memory;
 use super::request::{Asked, Status};
 use super::ring::{Ring, RingError};
 use crate::client::{Context, DiskId, Tokens};
@@ -55,6 +56,8 @@ pub use setup::{Counters, QueueSetup, Report};
 const TURN_MAX: u32 = 128;
 /// Bytes of their data: a read that RAM answers is copied before others go on.
 const TURN_BYTES_MAX: u64 = 16 << 20;
+/// Looking at a piece of a chain takes as long as copying so many bytes.
+const PIECE_COST: u64 = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -179,6 +182,11 @@ impl Queue {
                 self.coming.forget();
                 self.ring.set_memory(map.clone());
                 self.requests.memories.change(map);
+                if matches!(self.broken, Some(Broken::Address { .. })) {
+                    // The memory that it named was away, as between the two orders that make a region larger.
+                    self.broken = None;
+                    self.waiting.get_or_insert(Waiting::Turn);
+                }
                 if waits {
                     self.control.wait_for_memory(done);
                     self.answer_about_memory();
@@ -266,6 +274,7 @@ impl Queue {
         let Some((found, pieces)) = self.coming.next() else { return Ok(None) };
         // What is no request stays where it is: a ring that was broken for a moment goes on there.
         let Found { head, asked, status } = found?;
+        let walked = pieces.readable.len() + pieces.writable.len();
         let data = match asked {
             Asked::Write(_) => &mut pieces.readable,
             _ => &mut pieces.writable,
@@ -275,16 +284,33 @@ impl Queue {
         }
         self.ring.advance();
         self.is_replay = self.ring.take(head);
-        if self.is_replay {
-            count(&self.tells.counters.replayed);
-        }
         count(&self.tells.counters.requests);
         let len = asked.data_len();
+        if self.is_replay {
+            count(&self.tells.counters.replayed);
+            if !memory::populate(self.requests.memories.now(), status, 1) {
+                self.coming.forget();
+                self.ring.put_back(head, true);
+                self.forget(head);
+                return Err(Broken::Address { address: status.0, len: 1 });
+            }
+            if !self.has_memory(head) {
+                self.answer(head, Status::Error, 0);
+                return Ok(Some(len));
+            }
+        }
         match len > REQUEST_MAX {
             true => self.submit_first_part(cx, head, asked),
             false => self.submit(cx, head, asked),
         }
-        Ok(Some(len))
+        Ok(Some(len + PIECE_COST * walked as u64))
+    }
+
+    /// Whether the memory of a request's data can be had.
+    #[cold]
+    fn has_memory(&self, head: u16) -> bool {
+        let (map, data, _) = self.requests.data(head);
+        data.iter().all(|piece| memory::populate(map, piece.address, piece.len))
     }
 
     /// Submits the first part of a transfer that is longer than the engine takes, unless the disk is too small for all of it.

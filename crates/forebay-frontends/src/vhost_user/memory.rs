@@ -4,15 +4,18 @@
 //! one until they are given the new one. So a request in flight keeps the memory that its pieces
 //! were checked against.
 //!
-//! **Limit:** whoever owns the control socket can cut a shared file short under our mapping; the access that
-//! follows ends the process (SIGBUS). Guests cannot do that, their hypervisor can.
+//! **Limit:** an access to memory that its file cannot give ends the process (SIGBUS). A hypervisor can cut the file short
+//! under our mapping. A guest can name a page that nobody has touched, of a file system that is full, or of huge pages that
+//! are not reserved: its hypervisor has to give it memory that is there, as memfd and reserved huge pages are. A request that
+//! a killed process left is tried without such an access first ([`populate`]), so that no start is killed by it again.
 
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::fs::FileType;
+use rustix::fs::{FallocateFlags, FileType, fallocate};
+use rustix::io::Errno;
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserSingleMemoryRegion};
 use vm_memory::{
     AtomicAccess, ByteValued, Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion,
@@ -274,6 +277,27 @@ pub(super) fn store<T: AtomicAccess>(
     slice(map, address, size_of::<T>())?.store(value, 0, Ordering::Release).ok()
 }
 
+/// Whether `len` bytes at `address` can be had: their pages are there afterwards. What cannot be asked for is left to the
+/// access, such as memory that is no file.
+pub(super) fn populate(map: &GuestMap, address: GuestAddress, len: u32) -> bool {
+    let (mut address, mut left) = (address, u64::from(len));
+    while left > 0
+        && let Some((region, at)) = map.find(address)
+    {
+        let part = left.min(region.len() - at.0);
+        let failed = region.file_offset().is_some_and(|place| {
+            let offset = place.start() + at.0;
+            let done = fallocate(place.file(), FallocateFlags::KEEP_SIZE, offset, part);
+            matches!(done, Err(Errno::NOSPC | Errno::NOMEM | Errno::DQUOT | Errno::IO))
+        });
+        if failed {
+            return false;
+        }
+        (address, left) = (GuestAddress(address.0 + part), left - part);
+    }
+    true
+}
+
 /// Maps a part of a file that is shared with us. The library does not look whether the file has it.
 pub(super) fn map(file: File, offset: u64, len: u64) -> Result<MmapRegion, String> {
     let status = rustix::fs::fstat(&file).map_err(|error| error.to_string())?;
@@ -363,5 +387,24 @@ mod tests {
         assert_eq!(memory.map().regions.len(), 1);
         memory.remove(region(0, 0, 0x2000)).unwrap();
         assert_eq!(memory.map().regions.len(), 0);
+    }
+
+    #[test]
+    fn memory_that_can_be_had_is_there_afterwards() {
+        let mut memory = Memory::default();
+        let shared = file(0x20000);
+        let seen = shared.try_clone().unwrap();
+        memory.add(region(0, 0, 0x10000), shared).unwrap();
+        memory.add(region(0x10000, 0x10000, 0x10000), file(0x10000)).unwrap();
+        let blocks = || rustix::fs::fstat(&seen).unwrap().st_blocks;
+        let map = memory.map();
+        assert_eq!(blocks(), 0);
+        assert!(populate(&map, GuestAddress(0x3fff), 2));
+        assert_eq!(blocks(), 2 * 8);
+        assert!(populate(&map, GuestAddress(0xf000), 0x2000), "in two regions");
+        assert!(
+            populate(&map, GuestAddress(0x1f000), 0x2000),
+            "no memory is found broken elsewhere"
+        );
     }
 }

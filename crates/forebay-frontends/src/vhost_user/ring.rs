@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestAddress;
@@ -101,7 +103,7 @@ pub struct Ring {
     replay: VecDeque<u16>,
     /// Entries of the available ring up to here were seen.
     seen: u16,
-    call: Option<OwnedFd>,
+    call: Option<Call>,
     /// Answers since the guest was asked whether it wants to know.
     unannounced: u16,
     /// The guest was not woken yet.
@@ -148,7 +150,7 @@ impl Ring {
             (inflight, replay) = (Some(marks), marked);
         }
         queue.set_next_avail(next);
-        let (call, replay) = (setup.call, replay.into());
+        let (call, replay) = (setup.call.map(Call::new), replay.into());
         Ok(Ring { queue, memory, inflight, replay, seen: next, call, unannounced: 0, is_new: true })
     }
 
@@ -174,8 +176,8 @@ impl Ring {
 
     /// Somebody else is to be woken. He may have missed what went before.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
-        self.call = call;
-        wake(self.call.as_ref());
+        self.call = call.map(Call::new);
+        self.call.as_ref().map(Call::wake);
     }
 
     /// Looks at the request behind the next `ahead` ones: the head of its chain. `None`: there is none by now.
@@ -270,7 +272,8 @@ impl Ring {
         // Who answered last may have been killed before it could tell: a guest that nobody wakes waits for ever.
         let is_new = std::mem::take(&mut self.is_new);
         let answers = std::mem::take(&mut self.unannounced);
-        (answers > 0 && self.wants_call(answers) || is_new) && wake(self.call.as_ref())
+        (answers > 0 && self.wants_call(answers) || is_new)
+            && self.call.as_ref().is_some_and(Call::wake)
     }
 
     /// Asks the guest to kick when it makes requests available. True when there are some already.
@@ -327,9 +330,35 @@ impl Ring {
     }
 }
 
-/// Signals an eventfd. One that cannot be signalled is its owner's matter: it was signalled often enough, or is none.
-fn wake(call: Option<&OwnedFd>) -> bool {
-    call.is_some_and(|call| rustix::io::write(call, &1_u64.to_ne_bytes()).is_ok())
+/// What wakes the guest.
+#[derive(Debug)]
+struct Call {
+    eventfd: OwnedFd,
+    /// A signal more than it takes would wait for its owner.
+    blocks: bool,
+}
+
+impl Call {
+    fn new(eventfd: OwnedFd) -> Call {
+        let flags = rustix::fs::fcntl_getfl(&eventfd);
+        let blocks = !flags.is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
+        Call { eventfd, blocks }
+    }
+
+    /// Signals it. One that cannot be signalled is its owner's matter: it was signalled often enough, or is none.
+    fn wake(&self) -> bool {
+        if self.blocks && !self.has_room() {
+            return false;
+        }
+        rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes()).is_ok()
+    }
+
+    #[cold]
+    fn has_room(&self) -> bool {
+        let mut one = [PollFd::new(&self.eventfd, PollFlags::OUT)];
+        let polled = rustix::event::poll(&mut one, Some(&Timespec::default()));
+        polled.is_ok() && one[0].revents().contains(PollFlags::OUT)
+    }
 }
 
 #[cfg(test)]

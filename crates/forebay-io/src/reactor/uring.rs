@@ -360,7 +360,6 @@ impl Uring {
         let Some(budget) = self.spin.budget_ns(lookout.is_on()) else { return Ok(false) };
         let start = now_nanos();
         let end = deadline.min(start + budget);
-        self.submit(None)?;
         loop {
             if self.needs_submit() {
                 self.submit(None)?;

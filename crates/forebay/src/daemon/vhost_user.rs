@@ -49,6 +49,8 @@ pub struct VhostUserState {
     counters: Arc<Counters>,
     sessions: AtomicU64,
     is_ending: AtomicBool,
+    /// The guest of the last session had switched its write cache off.
+    is_cache_off: AtomicBool,
     /// The session, while there is one.
     session: Mutex<Option<Session>>,
 }
@@ -81,6 +83,7 @@ impl VhostUser {
             counters: Arc::default(),
             sessions: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
+            is_cache_off: AtomicBool::new(false),
             session: Mutex::default(),
         });
         let thread = Speaker { state: state.clone(), disk, name: name.to_owned(), events };
@@ -220,7 +223,9 @@ impl Speaker {
         let rings =
             Rings { disk: self.disk.clone(), queues: (0..export.queues).map(|_| None).collect() };
         let counters = self.state.counters.clone();
-        let device = Arc::new(Mutex::new(Device::new(export, rings, counters, report)));
+        let is_cache_off = self.state.is_cache_off.load(Ordering::Relaxed);
+        let device = Device::new(export, is_cache_off, rings, counters, report);
+        let device = Arc::new(Mutex::new(device));
         match stream.try_clone() {
             Ok(stream) => {
                 let device = device.clone();
@@ -241,15 +246,24 @@ impl Speaker {
             if let Some(stream) = &peeked {
                 self.tell_of_others(stream, &mut is_told);
             }
-            let back = peeked.as_ref().and_then(BackChannel::await_message);
-            if let (Some(back), Some(session)) = (back, &mut *self.state.session()) {
-                session.back = Some(Arc::new(back));
+            let back = peeked.as_ref().and_then(BackChannel::await_message).map(Arc::new);
+            if let (Some(back), Some(session)) = (&back, &mut *self.state.session()) {
+                session.back = Some(back.clone());
             }
             if let Err(error) = session.handle_request() {
                 break error;
             }
+            // The disk may have grown since this hypervisor asked another daemon, or in another session.
+            if let Some(back) = back {
+                back.tell_config_change();
+            }
         };
-        device.lock().unwrap_or_else(PoisonError::into_inner).end();
+        {
+            let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+            device.end();
+            // Its hypervisor goes on showing it so, whoever is its guest by then.
+            self.state.is_cache_off.store(device.is_cache_off(), Ordering::Relaxed);
+        }
         // From here on the next one may come.
         drop(session);
         *self.state.session() = None;

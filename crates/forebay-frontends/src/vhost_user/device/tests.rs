@@ -43,7 +43,7 @@ const FEATURES: u64 = 1 << 32 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 9 | 1 << 11;
 
 fn device(export: Export) -> Device<Recorder> {
     let report = Report(Arc::new(|_| {}));
-    Device::new(export, Recorder::default(), Arc::default(), report)
+    Device::new(export, false, Recorder::default(), Arc::default(), report)
 }
 
 fn event() -> Option<File> {
@@ -239,4 +239,19 @@ fn regions_for_requests_in_flight_are_bounded() {
     }
     let short = VhostUserInflight::new(64, 0, 2, 128);
     assert!(device.set_inflight_fd(&short, memory()).is_err());
+}
+
+#[test]
+fn a_write_cache_that_a_guest_switched_off_stays_off_in_the_next_session() {
+    let export = Export { write_cache: true, ..example() };
+    let mut first = device(export.clone());
+    assert!(!first.is_cache_off());
+    first.set_config(32, &[0], VhostUserConfigFlags::WRITABLE).unwrap();
+    assert!(first.is_cache_off());
+    let report = Report(Arc::new(|_| {}));
+    let mut next = Device::new(export, true, Recorder::default(), Arc::default(), report);
+    assert!(next.is_cache_off());
+    assert_eq!(next.get_config(32, 1, VhostUserConfigFlags::empty()).unwrap(), [0]);
+    next.set_config(32, &[1], VhostUserConfigFlags::WRITABLE).unwrap();
+    assert!(!next.is_cache_off());
 }

@@ -6,9 +6,13 @@ use forebay_core::geometry::{ByteRange, REQUEST_MAX};
 use vm_memory::GuestAddress;
 
 use super::super::chain::Piece;
+use super::super::config::SEGMENTS_MAX;
 use super::super::memory::{self, GuestMap, Map};
 use super::super::request::{Asked, Status};
 use super::memories::{Memories, MemoryId};
+
+/// Pieces that a slot keeps memory for: no guest that obeys what it is told of has more.
+const PIECES_KEPT: usize = 2 * SEGMENTS_MAX as usize;
 
 /// See the module.
 #[derive(Debug)]
@@ -123,6 +127,9 @@ impl Requests {
         assert!(slot.is_taken, "one reply per request");
         slot.is_taken = false;
         slot.data.clear();
+        if slot.data.capacity() > PIECES_KEPT {
+            slot.data = Vec::new();
+        }
         self.in_flight -= 1;
         self.memories.release(slot.memory);
     }
