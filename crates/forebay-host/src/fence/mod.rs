@@ -162,16 +162,24 @@ pub fn examine(
     let sidecar = judged(&found, &place, &known);
     let there = fence::Found { size: look.size, modified, changed, sidecar, samples };
     let mut verdict = judge(&known, &there);
-    if matches!(verdict, Verdict::Weak(_)) && (wish.is_exclusive || pool.has_log(number)) {
-        // It would be believed without proof.
-        let samples = sample::compare_cached(probe.as_ref(), pool, number, EXAMINE_MAX);
+    let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
+    let needs_log = is_unresolved || !matches!(verdict, Verdict::New | Verdict::Strong);
+    let is_dirty = pool.has_log(number) && (!needs_log || pool.dirty(number).is_dirty());
+    let own = match &found {
+        Found::There(there) if there.disk == record.uuid => Some(there.clone()),
+        _ => None,
+    };
+    let is_whole =
+        || own.as_ref().is_none_or(|own| check_torn(own, probe.as_ref(), &place).is_ok());
+    if matches!(verdict, Verdict::Weak(_)) && (wish.is_exclusive || is_dirty) && is_whole() {
+        // Log or cache would be used without proof.
+        let differ_min = if is_dirty { sample::DIFFER_MIN } else { 1 };
+        let samples =
+            sample::compare_cached(probe.as_ref(), (pool, number), differ_min, EXAMINE_MAX);
         if samples == Samples::Differ {
             verdict = judge(&known, &fence::Found { samples, ..there });
         }
     }
-    let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
-    let needs_log = is_unresolved || !matches!(verdict, Verdict::New | Verdict::Strong);
-    let is_dirty = pool.has_log(number) && (!needs_log || pool.dirty(number).is_dirty());
     let holdings = Holdings { is_dirty, is_unresolved, is_exclusive: wish.is_exclusive };
     let follows = verdict.follows(holdings);
     let is_refused = follows == Follows::Refuse;
@@ -184,10 +192,6 @@ pub fn examine(
     };
     let superseded = superseded(&found, wish.takes_over).filter(|other| *other != record.uuid);
     let is_unanswered = record.flags.has(DiskFlags::UNANSWERED) || found.is_open();
-    let own = match &found {
-        Found::There(there) if there.disk == record.uuid => Some(there.clone()),
-        _ => None,
-    };
     if let Some(own) = &own
         && !is_refused
         && !is_dirty

@@ -36,11 +36,15 @@ pub(super) fn compare(
     in_time(limit, work).unwrap_or(Samples::Unknown)
 }
 
-/// Compares primary storage with what the cache of the disk has of it.
+/// Granules that differ at least where a dirty log is refused for it: a single one may be an error of the cache.
+pub(super) const DIFFER_MIN: usize = 2;
+
+/// Compares primary storage with what the cache of the disk has of it: so many granules have to differ. One that is zeroes now
+/// does not count: it may have been discarded, and read as something else until the storage did that.
 pub(super) fn compare_cached(
     probe: Option<&Probe>,
-    pool: &Pool,
-    number: DiskNumber,
+    (pool, number): (&Pool, DiskNumber),
+    differ_min: usize,
     limit: Duration,
 ) -> Samples {
     // A start may have put writes in place that the cache does not know of.
@@ -53,10 +57,13 @@ pub(super) fn compare_cached(
     let work = move || {
         let mut reader = probe.reader()?;
         let mut bytes = vec![0; BLOCK_MAX as usize];
+        let mut differ = 0;
         for granule in cached {
             let bytes = &mut bytes[..granule.range.len() as usize];
             reader.read(granule.range.start, bytes)?;
-            if crc32c(bytes) != granule.checksum {
+            let is_other = crc32c(bytes) != granule.checksum;
+            differ += usize::from(is_other && bytes.iter().any(|byte| *byte != 0));
+            if differ >= differ_min {
                 return Ok(Samples::Differ);
             }
         }

@@ -100,7 +100,7 @@ impl Changes {
     /// # Errors
     /// The kernel's.
     pub fn store(&self, path: &Path) -> io::Result<()> {
-        if *self == Changes::default() {
+        if self.is_nothing() {
             return forebay_host::fence::remove(path);
         }
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
@@ -125,6 +125,11 @@ impl Changes {
     pub fn units_of(&self, target: &IscsiName) -> BTreeMap<Name, u16> {
         let units = self.unit.iter().filter(|unit| unit.target == target.0);
         units.map(|unit| (unit.disk.clone(), unit.lun)).collect()
+    }
+
+    /// True when there is nothing in it, not even the number of a unit.
+    pub fn is_nothing(&self) -> bool {
+        *self == Changes::default()
     }
 
     /// True when units have other numbers than their places in a list say.
@@ -251,8 +256,9 @@ impl Changes {
             }
         }
         self.unit.retain(|unit| {
-            let says_place = place_of(file, &unit.disk) == Some(unit.lun.into());
-            has_all_disks(file, &IscsiName(unit.target.clone())) && !says_place
+            let target = IscsiName(unit.target.clone());
+            let by_place = place_of(file, &unit.disk) == Some(unit.lun.into());
+            !(says_numbers(file, &target) || by_place && has_all_disks(file, &target))
         });
         for pool in &mut self.pool {
             if let Some(listed) = find_in(file, "pool", &pool.name) {
@@ -344,10 +350,18 @@ fn place_of(file: &Table, disk: &Name) -> Option<usize> {
 
 /// True when a configuration file has this target, and lists no disks of it: it has all.
 fn has_all_disks(file: &Table, target: &IscsiName) -> bool {
-    let targets = file.get("iscsi").and_then(Value::as_array).into_iter().flatten();
-    let is_it = |table: &&Table| table.get("target").and_then(Value::as_str) == Some(&target.0);
-    let mut found = targets.filter_map(Value::as_table).filter(is_it);
-    found.any(|table| !table.contains_key("disks") && !table.contains_key("luns"))
+    let found = target_in(file, target);
+    found.is_some_and(|table| !table.contains_key("disks") && !table.contains_key("luns"))
+}
+
+/// True when a configuration file says which number each unit of this target has.
+fn says_numbers(file: &Table, target: &IscsiName) -> bool {
+    target_in(file, target).is_some_and(|table| table.contains_key("luns"))
+}
+
+fn target_in<'a>(file: &'a Table, target: &IscsiName) -> Option<&'a Table> {
+    let mut targets = file.get("iscsi")?.as_array()?.iter().filter_map(Value::as_table);
+    targets.find(|table| table.get("target").and_then(Value::as_str) == Some(&target.0))
 }
 
 /// The name of a `[[disk]]` or `[[pool]]` table.

@@ -109,13 +109,13 @@ pub fn load(path: &Path) -> Result<DaemonSpec> {
     read(path, |text, name| Sources::of_file(path, text, name)?.spec())
 }
 
-/// The same for a daemon that runs with these sources. Its name and its state folder are those of its start, and so are the
+/// The same for a daemon that runs with `before`. Its name and its state folder are those of its start, and so are the
 /// changes that it keeps there.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_again(path: &Path, before: &Sources) -> Result<DaemonSpec> {
-    read(path, |text, name| before.of_same_daemon(path, text, name)?.spec())
+pub fn load_again(path: &Path, before: &DaemonSpec) -> Result<DaemonSpec> {
+    read(path, |text, name| Sources::of_same_daemon(before, path, text, name)?.spec())
 }
 
 /// The same for who attaches to its disks in a way of his own: they need no address, and there is no HTTP port.

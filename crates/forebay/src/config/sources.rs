@@ -16,6 +16,9 @@ use super::file::{self, File};
 use super::values::Name;
 use super::{DaemonSpec, DiskOptions, difference};
 
+/// Time that a daemon of the same name has to end, where it has changed nothing.
+const NOTHING_WAIT: Duration = Duration::from_secs(2);
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sources {
@@ -44,12 +47,21 @@ impl Sources {
         Sources::kept_at(kept, path, text, name)
     }
 
-    /// The file at `path`, which says `text` by now, and the changes that the daemon with these sources keeps.
+    /// The file at `path`, which says `text` by now, and the changes that the daemon which runs with `before` keeps. Units
+    /// that are there keep their numbers.
     ///
     /// # Errors
     /// As [`Sources::of_file`].
-    pub(super) fn of_same_daemon(&self, path: &Path, text: &str, name: Name) -> Result<Sources> {
-        Sources::kept_at(self.kept.clone(), path, text, name)
+    pub(super) fn of_same_daemon(
+        before: &DaemonSpec,
+        path: &Path,
+        text: &str,
+        name: Name,
+    ) -> Result<Sources> {
+        let kept = before.sources.as_ref().and_then(|sources| sources.kept.clone());
+        let mut sources = Sources::kept_at(kept, path, text, name)?;
+        sources.changes.note_units(&sources.said, &before.targets);
+        Ok(sources)
     }
 
     fn kept_at(kept: Option<PathBuf>, path: &Path, text: &str, name: Name) -> Result<Sources> {
@@ -155,12 +167,17 @@ impl Sources {
         let Some(kept) = &self.kept else { return Ok(None) };
         let _ = fs::create_dir_all(kept.parent().unwrap_or(Path::new("/")));
         // Of a daemon that was killed the kernel may still have I/O.
-        let wait = if self.changes.is_empty() { Duration::ZERO } else { LOCK_WAIT };
+        let wait = if self.changes.is_nothing() { NOTHING_WAIT } else { LOCK_WAIT };
         match fence::lock_at(&kept.with_extension("lock"), false, wait) {
-            Ok(locked) => Ok(Some(locked)),
+            Ok(locked) => {
+                // Whoever had it may have changed something meanwhile.
+                self.changes = Changes::load(kept)?;
+                self.changes.settle(&self.said);
+                Ok(Some(locked))
+            }
             Err(error) if fence::is_in_use(&error) => {
                 let why = format!("{}: {error:#}", another(kept));
-                ensure!(self.changes.is_empty(), why);
+                ensure!(self.changes.is_nothing(), why);
                 self.kept = None;
                 Ok(None)
             }

@@ -427,6 +427,10 @@ async fn lock_changes(
     let before = sources.kept.clone();
     let lock = move || sources.lock().map(|locked| (sources, locked));
     let (sources, locked) = tokio::task::spawn_blocking(lock).await??;
+    if sources.kept.is_some() {
+        // With what another daemon has changed before it ended.
+        return Ok((sources.spec()?, locked, None));
+    }
     let lost = before.filter(|_| sources.kept.is_none());
     let trouble = lost.map(|kept| format!("no change by command is kept: {}", another(&kept)));
     Ok((DaemonSpec { sources: Some(sources), ..spec }, locked, trouble))

@@ -24,7 +24,7 @@ use forebay_host::fence::resolve::{self, Decision};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::api::{Resolved, Sides};
+use super::api::{RefusedDisk, Resolved, Sides};
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
 use super::opener::{Opener, Ready};
@@ -282,26 +282,30 @@ async fn serve_in_turn(
 pub(super) async fn follow(state: Arc<ControlState>) {
     loop {
         tokio::time::sleep(TRY_EVERY).await;
-        for disk in state.refused().into_iter().filter(|disk| disk.is_tried_again) {
-            let Ok(spec) = find(&state, &disk.name) else { continue };
-            let is_new = !state.looks.are_under_way(&spec);
-            if !is_new || state.looks.answers(&state.opener, &spec, LOOK_MAX).await != Some(true) {
-                continue;
-            }
-            let Ok(_one) = state.opening_turn().await else { continue };
-            // Somebody may have opened it meanwhile, and detached it.
-            let waits = state.refused().iter().any(|it| it.name == disk.name && it.is_tried_again);
-            if waits {
-                // Why not, it tells itself, when that is something else than before.
-                let _ = serve_in_turn(&state, &disk.name, None).await;
-            }
-        }
+        try_again(&state, |disk| disk.is_tried_again).await;
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
             let attached = state.attach_again(&name).await;
             if matches!(attached, Some(Ok(()))) && state.find(&name).is_ok() {
                 state.report(Some(&name), Severity::Info, EVERYWHERE);
             }
+        }
+    }
+}
+
+/// Tries to serve those of the refused disks whose storage and flash answer.
+pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&RefusedDisk) -> bool) {
+    for disk in state.refused().into_iter().filter(&which) {
+        let Ok(spec) = find(state, &disk.name) else { continue };
+        let is_new = !state.looks.are_under_way(&spec);
+        if !is_new || state.looks.answers(&state.opener, &spec, LOOK_MAX).await != Some(true) {
+            continue;
+        }
+        let Ok(_one) = state.opening_turn().await else { continue };
+        // Somebody may have opened it meanwhile, and detached it.
+        if state.refused().iter().any(|it| it.name == disk.name && which(it)) {
+            // Why not, it tells itself, when that is something else than before.
+            let _ = serve_in_turn(state, &disk.name, None).await;
         }
     }
 }

@@ -70,8 +70,8 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         "it was started without a configuration file; 'forebay serve' has one to read again",
     )?;
     let shown = file.display().to_string();
-    let sources = old.sources.clone().context("it has no configuration")?;
-    let read = tokio::task::spawn_blocking(move || config::file::load_again(&file, &sources)).await;
+    let before = old.clone();
+    let read = tokio::task::spawn_blocking(move || config::file::load_again(&file, &before)).await;
     let read = match read.map_err(anyhow::Error::from).flatten() {
         Ok(read) => match prepared(state, read).await {
             Ok(new) => check_devices_stay(&old, &new).map(|()| new),
@@ -436,15 +436,14 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
     tokio::spawn(async move {
         let ended = change::end(&state, &name, disk).await;
         // A reload that is under way writes what is in force, and may list it again.
-        let _one = state.turns.reloading.lock().await;
+        let one = state.turns.reloading.lock().await;
         let is_unlisted = take_unlisted(&state, &name, &this);
         match ended {
             Ok(()) if is_unlisted && state.find(&name).is_err() => {
                 state.forget(&name);
+                drop(one);
                 // It may have been in the way of others, such as the same one by another name.
-                for refused in state.refused() {
-                    let _ = refused::serve(&state, &refused.name, None).await;
-                }
+                refused::try_again(&state, |_| true).await;
             }
             // An event tells whether it is served again, or why not.
             Ok(()) => drop(refused::serve(&state, &name, None).await),

@@ -271,6 +271,45 @@ fn no_unit_ever_gets_the_number_of_another_one() {
 }
 
 #[test]
+fn units_keep_their_numbers_when_the_file_changes_under_a_daemon() {
+    let of = |disks: &[&str], target: &str| {
+        let disk = |name: &&str| {
+            format!(
+                "[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:/{name}\"]\n"
+            )
+        };
+        disks.iter().map(disk).collect::<String>() + target
+    };
+    let all = "[[iscsi]]\nlisten = [\"h:3260\"]\ntarget = \"iqn.2026-11.local:all\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.toml");
+    let write = |text: &str| {
+        fs::write(&path, format!("state-dir = \"{}\"\n{text}", folder.path().display())).unwrap();
+    };
+    let reload = |before: &DaemonSpec, text: &str| {
+        write(text);
+        let spec = file::load_again(&path, before).unwrap();
+        spec.sources.as_ref().unwrap().keep().unwrap();
+        spec
+    };
+    let numbers = |spec: &DaemonSpec| -> Vec<(u16, String)> {
+        spec.targets.iter().flat_map(|it| &it.luns).map(|(lun, it)| (*lun, it.0.clone())).collect()
+    };
+    write(&of(&["a", "b", "c"], all));
+    let spec = file::load(&path).unwrap();
+    let spec = reload(&spec, &of(&["a", "c"], all));
+    assert_eq!(numbers(&spec), units(&[(0, "a"), (2, "c")]));
+    let spec = reload(&spec, &of(&["a", "c", "d"], all));
+    assert_eq!(numbers(&spec), units(&[(0, "a"), (2, "c"), (3, "d")]));
+    // The target is out of the file for a while.
+    let spec = reload(&spec, &of(&["a", "c", "d"], ""));
+    assert!(numbers(&spec).is_empty());
+    let spec = reload(&spec, &of(&["a", "c", "d", "e"], all));
+    assert_eq!(numbers(&spec), units(&[(0, "a"), (2, "c"), (3, "d"), (4, "e")]));
+    assert_eq!(numbers(&file::load(&path).unwrap()), numbers(&spec), "a restart knows it");
+}
+
+#[test]
 fn numbers_of_units_that_cannot_be_kept_are_given_anew() {
     let text = "[[unit]]\ntarget = \"iqn.2026-11.local:all\"\n";
     let unit = |disk: &str, lun: u32| format!("{text}disk = \"{disk}\"\nlun = {lun}\n");
