@@ -291,6 +291,11 @@ impl Ring {
         let _ = self.queue.disable_notification(&**self.memory);
     }
 
+    /// Answers that the guest was not told of.
+    pub fn unannounced(&self) -> u16 {
+        self.unannounced
+    }
+
     /// True when there is a request to be taken, as far as can be told without taking it.
     pub fn has_next(&self) -> bool {
         !self.replay.is_empty() || self.offered().is_ok_and(|at| at != self.queue.next_avail())
