@@ -61,6 +61,15 @@ impl ShardHandle {
         self.sender.answer(Command::Drain(answer)).then_some(receiver).ok_or(Gone)
     }
 
+    /// How those of its disks ended that have by now.
+    ///
+    /// # Errors
+    /// It ended before.
+    pub fn ended(&self) -> Result<oneshot::Receiver<Vec<Drained>>, Gone> {
+        let (answer, receiver) = oneshot::channel();
+        self.sender.answer(Command::Ended(answer)).then_some(receiver).ok_or(Gone)
+    }
+
     /// Waits for the thread to end by itself, which it only does when it fails: why.
     pub async fn failed(&mut self) -> String {
         match &mut self.ended {

@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Turn(oneshot::Sender<Duration>),
     /// Finish what is in flight, flush primary storage of every disk, and end; answered at the end.
     Drain(oneshot::Sender<Vec<Drained>>),
+    /// Say how those ended that have by now.
+    Ended(oneshot::Sender<Vec<Drained>>),
     /// End at once.
     Stop,
 }
@@ -118,6 +120,7 @@ impl std::fmt::Debug for Command {
             Command::Asked(..) => "Asked",
             Command::Turn(..) => "Turn",
             Command::Drain(..) => "Drain",
+            Command::Ended(..) => "Ended",
             Command::Stop => "Stop",
         })
     }

@@ -114,6 +114,12 @@ impl Roster {
         gone.chain(self.disks.iter().flatten().map(ShardDisk::drained)).collect()
     }
 
+    /// How those ended that have.
+    pub(crate) fn ended(&self) -> Vec<Drained> {
+        let here = self.disks.iter().flatten().filter_map(ShardDisk::drained);
+        self.gone.iter().cloned().chain(here).collect()
+    }
+
     /// A disk, to look at.
     pub(crate) fn look(&self, number: usize) -> Option<&ShardDisk> {
         self.disks.get(number)?.as_ref()

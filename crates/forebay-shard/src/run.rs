@@ -364,6 +364,7 @@ impl Shard {
             | Command::Asked(..)
             | Command::Turn(..)
             | Command::Drain(..)
+            | Command::Ended(..)
             | Command::Stop => None,
         };
         moved.cloned()
@@ -424,6 +425,9 @@ impl Shard {
                     self.drain(now, number);
                 }
                 self.draining = Some(answer);
+            }
+            Command::Ended(answer) => {
+                let _ = answer.send(self.disks.ended());
             }
             Command::Stop => return Next::End,
         }

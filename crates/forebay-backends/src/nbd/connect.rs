@@ -32,6 +32,8 @@ use crate::uri::{NbdAddress, NbdUri};
 
 /// Time for connecting and the handshake, at most.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// The same for all connections beside the first.
+const MORE_MAX: Duration = Duration::from_secs(1);
 /// Replies to one option, at most; a server that sends more is not one.
 const REPLIES_MAX: usize = 64;
 const ALLOCATION: &str = "base:allocation";
@@ -72,8 +74,9 @@ pub(super) fn open_session(uri: &NbdUri) -> Result<NewSession, Error> {
     let (export, socket) = open_connection(uri, deadline)?;
     let mut sockets = vec![socket];
     if export.flags.has(TransmissionFlags::CAN_MULTI_CONN) {
+        // A server may limit its connections, and let others wait without a word: what there is will do.
+        let deadline = deadline.min(Instant::now() + MORE_MAX);
         for _ in 1..uri.connections {
-            // A server may limit its connections: what there is will do.
             match open_connection(uri, deadline) {
                 Ok((other, socket)) if other == export => sockets.push(socket),
                 Ok(_) | Err(_) => break,

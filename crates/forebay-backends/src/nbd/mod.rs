@@ -121,6 +121,10 @@ struct Loss {
     at: Option<Nanos>,
     /// Longest time that I/O waits for a session.
     patience: Nanos,
+    /// When the session began.
+    up_since: Nanos,
+    /// Sessions in a row that were lost soon.
+    in_a_row: u32,
 }
 
 #[derive(Debug)]
@@ -176,7 +180,13 @@ impl NbdBackend {
             session: None,
             held: Vec::new(),
             state: State::Connected(new),
-            loss: Loss { trouble: None, at: None, patience: Nanos::NEVER },
+            loss: Loss {
+                trouble: None,
+                at: None,
+                patience: Nanos::NEVER,
+                up_since: Nanos(0),
+                in_a_row: 0,
+            },
             due: Due { is_send: false, check_at: Nanos::NEVER },
         })
     }
@@ -241,10 +251,15 @@ impl NbdBackend {
         }
     }
 
-    /// The session is over; the next attempt to connect is made at once.
+    /// The session is over; the next attempt to connect is made at once, unless it had only begun.
     fn lose_session(&mut self, cx: &mut Context<'_>, why: &str) {
         self.session.as_mut().expect("it was up").close(cx.reactor);
-        self.state = State::BackOff { until: cx.now, attempt: 0 };
+        let was_short = cx.now.since(self.loss.up_since) < BACK_OFF_MAX;
+        self.loss.in_a_row = if was_short { self.loss.in_a_row.saturating_add(1) } else { 0 };
+        match self.loss.in_a_row.checked_sub(1) {
+            Some(attempt) => self.back_off(cx.now, attempt, why),
+            None => self.state = State::BackOff { until: cx.now, attempt: 0 },
+        }
         self.loss.at.get_or_insert(cx.now);
         self.loss.trouble = Some(format!("{}: {why}; reconnecting", self.uri));
         cx.events.push(BackendEvent::SessionLost);
@@ -339,6 +354,7 @@ impl NbdBackend {
             Ok(()) => {
                 self.loss.trouble = None;
                 self.loss.at = None;
+                self.loss.up_since = cx.now;
                 cx.events.push(BackendEvent::SessionRestored);
             }
             Err(error) => self.back_off(cx.now, 0, &error.to_string()),
@@ -378,6 +394,7 @@ impl Backend for NbdBackend {
         let connected = std::mem::replace(&mut self.state, State::Up);
         let State::Connected(new) = connected else { unreachable!("attached once, after open") };
         self.hold.begin(cx.now);
+        self.loss.up_since = cx.now;
         let (session, started) = Session::start(new, tokens, cx.reactor);
         self.session = Some(session);
         if started.is_err() {

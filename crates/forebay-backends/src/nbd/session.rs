@@ -272,12 +272,15 @@ impl Session {
         let wanted = buffer.len();
         connection.bounce = buffer;
         match result {
-            Ok(sent) if sent == wanted => {
+            Ok(sent) => {
                 let message = connection.outgoing.as_mut().expect("a message was being sent");
+                // Also when it is not all: the rest follows while the session is settled.
                 message.sent += sent;
-                Ok(())
+                match sent == wanted {
+                    true => Ok(()),
+                    false => Err("the connection broke while sending".to_owned()),
+                }
             }
-            Ok(_) => Err("the connection broke while sending".to_owned()),
             Err(error) => Err(format!("the connection broke: {error}")),
         }
     }

@@ -30,6 +30,8 @@ use forebay_core::geometry::{ByteRange, REQUEST_MAX};
 use forebay_core::ids::RequestTag;
 use forebay_core::request::{Op, Request};
 
+use vm_memory::GuestAddress;
+
 use super::chain::{self, Broken};
 use super::export::{Agreed, SERIAL_BYTES};
 use super::memory;
@@ -56,10 +58,11 @@ pub use setup::{Counters, QueueSetup, Report};
 const TURN_MAX: u32 = 128;
 /// Bytes of their data: a read that RAM answers is copied before others go on.
 const TURN_BYTES_MAX: u64 = 16 << 20;
-/// Answers after which a guest that sleeps is woken, although more are to come: it takes them while others are made.
+/// Answers of a turn after which a guest that sleeps is woken, although more are to come: it takes them while others are made.
 const EARLY: u16 = 4;
-/// Looking at a piece of a chain takes as long as copying so many bytes.
+/// Looking at a piece of a chain takes as long as copying so many bytes. That counts for those of long chains.
 const PIECE_COST: u64 = 512;
+const PIECES_FREE: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -101,6 +104,8 @@ pub struct Queue {
     is_replay: bool,
     /// The guest kicks when it makes a request available; else it is looked whether it has.
     is_armed: bool,
+    /// After so many answers that it was not told of the guest is woken, if it sleeps.
+    early: u16,
     broken: Option<Broken>,
 }
 
@@ -162,6 +167,7 @@ impl Queue {
             next_parts: VecDeque::new(),
             is_replay: false,
             is_armed: false,
+            early: EARLY,
             broken: None,
         };
         // Whoever kicked before us is not heard again.
@@ -288,31 +294,36 @@ impl Queue {
         self.is_replay = self.ring.take(head);
         count(&self.tells.counters.requests);
         let len = asked.data_len();
-        if self.is_replay {
-            count(&self.tells.counters.replayed);
-            if !memory::populate(self.requests.memories.now(), status, 1) {
-                self.coming.forget();
-                self.ring.put_back(head, true);
-                self.forget(head);
-                return Err(Broken::Address { address: status.0, len: 1 });
-            }
-            if !self.has_memory(head) {
-                self.answer(head, Status::Error, 0);
-                return Ok(Some(len));
-            }
+        if self.is_replay && !self.can_replay(head, status)? {
+            return Ok(Some(len));
         }
         match len > REQUEST_MAX {
             true => self.submit_first_part(cx, head, asked),
             false => self.submit(cx, head, asked),
         }
-        Ok(Some(len + PIECE_COST * walked as u64))
+        match walked > PIECES_FREE {
+            true => Ok(Some(len + PIECE_COST * walked as u64)),
+            false => Ok(Some(len)),
+        }
     }
 
-    /// Whether the memory of a request's data can be had.
+    /// Whether the memory of a request that was in flight at a kill can be had; else it is answered with an error, if that
+    /// can be.
     #[cold]
-    fn has_memory(&self, head: u16) -> bool {
+    fn can_replay(&mut self, head: u16, status: GuestAddress) -> Result<bool, Broken> {
+        count(&self.tells.counters.replayed);
         let (map, data, _) = self.requests.data(head);
-        data.iter().all(|piece| memory::populate(map, piece.address, piece.len))
+        if !memory::populate(map, status, 1) {
+            self.coming.forget();
+            self.ring.put_back(head, true);
+            self.forget(head);
+            return Err(Broken::Address { address: status.0, len: 1 });
+        }
+        let has_memory = data.iter().all(|piece| memory::populate(map, piece.address, piece.len));
+        if !has_memory {
+            self.answer(head, Status::Error, 0);
+        }
+        Ok(has_memory)
     }
 
     /// Submits the first part of a transfer that is longer than the engine takes, unless the disk is too small for all of it.
@@ -412,15 +423,25 @@ impl Queue {
             Some(_) | None => self.ring.answer(head, written + 1),
         };
         self.forget(head);
-        if self.ring.unannounced() == EARLY && self.ring.notify() {
-            count(&self.tells.counters.calls);
+        if self.ring.unannounced() == self.early {
+            self.wake_early();
         }
         if let Err(broken) = answered {
             self.break_off(broken);
         }
     }
 
+    /// Wakes the guest although more answers are to come, each time after twice as many.
+    #[inline(never)]
+    fn wake_early(&mut self) {
+        self.early *= 2;
+        if self.ring.notify() {
+            count(&self.tells.counters.calls);
+        }
+    }
+
     /// A request is not in flight any more.
+    #[inline(always)]
     fn forget(&mut self, head: u16) {
         self.requests.end(head);
         self.answer_about_memory();

@@ -12,13 +12,13 @@
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use rustix::fs::{FallocateFlags, FileType, fallocate};
 use rustix::io::Errno;
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserSingleMemoryRegion};
 use vm_memory::{
-    AtomicAccess, ByteValued, Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion,
+    ByteValued, Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion,
     GuestRegionCollection, GuestRegionMmap, MemoryRegionAddress, MmapRegion, VolatileMemory,
     VolatileSlice,
 };
@@ -264,17 +264,16 @@ pub(super) fn write<T: ByteValued>(map: &GuestMap, value: T, address: GuestAddre
 }
 
 /// Loads at once what the guest may store meanwhile; it lies in one region and is aligned.
-pub(super) fn load<T: AtomicAccess>(map: &GuestMap, address: GuestAddress) -> Option<T> {
-    slice(map, address, size_of::<T>())?.load(0, Ordering::Acquire).ok()
+pub(super) fn load(map: &GuestMap, address: GuestAddress) -> Option<u16> {
+    let slice = slice(map, address, size_of::<u16>())?;
+    Some(slice.get_atomic_ref::<AtomicU16>(0).ok()?.load(Ordering::Acquire))
 }
 
 /// Stores at once, after everything that was stored before; as [`load`].
-pub(super) fn store<T: AtomicAccess>(
-    map: &GuestMap,
-    value: T,
-    address: GuestAddress,
-) -> Option<()> {
-    slice(map, address, size_of::<T>())?.store(value, 0, Ordering::Release).ok()
+pub(super) fn store(map: &GuestMap, value: u16, address: GuestAddress) -> Option<()> {
+    let slice = slice(map, address, size_of::<u16>())?;
+    slice.get_atomic_ref::<AtomicU16>(0).ok()?.store(value, Ordering::Release);
+    Some(())
 }
 
 /// Whether `len` bytes at `address` can be had: their pages are there afterwards. What cannot be asked for is left to the

@@ -299,7 +299,12 @@ impl Daemon {
                 Ok(answer) => match timeout_at(limit, answer).await {
                     Ok(Ok(disks)) => ended.extend(disks.into_iter().map(|disk| (shard, disk))),
                     Ok(Err(_)) => trouble.push(format!("shard {shard} ended early")),
-                    Err(_) => trouble.push(self.late(shard)),
+                    Err(_) => {
+                        // One disk that does not end keeps no other from being left as it is.
+                        let some = self.ended(shard).await;
+                        trouble.push(self.late(shard, &some));
+                        ended.extend(some.into_iter().map(|disk| (shard, disk)));
+                    }
                 },
                 Err(gone) => trouble.push(format!("shard {shard}: {gone}")),
             }
@@ -337,10 +342,19 @@ impl Daemon {
         Ok(())
     }
 
-    /// The disks of a shard took too long to end.
-    fn late(&self, shard: usize) -> String {
+    /// The disks of a shard that have ended by now.
+    async fn ended(&self, shard: usize) -> Vec<Drained> {
+        let Ok(answer) = self.shards[shard].ended() else { return Vec::new() };
+        let answered = tokio::time::timeout(LAST_ANSWERS_MAX, answer).await;
+        answered.ok().and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// The disks of a shard took too long to end, but for these.
+    fn late(&self, shard: usize, ended: &[Drained]) -> String {
         let disks = self.info().disks.into_iter().filter(|disk| disk.shard == shard);
-        let names: Vec<String> = disks.map(|disk| disk.name).collect();
+        let names = disks.map(|disk| disk.name);
+        let names: Vec<String> =
+            names.filter(|name| ended.iter().all(|ended| ended.name != *name)).collect();
         format!(
             "not everything in flight finished within {}s on disk {}; what was not acknowledged may be lost",
             DRAIN_TIME_MAX.as_secs(),

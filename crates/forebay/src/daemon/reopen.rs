@@ -22,7 +22,7 @@ use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
 use forebay_shard::{Drained, PrimaryState};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::control::ControlState;
 use super::ending::{self, Left};
@@ -40,6 +40,8 @@ const DESTAGE_MAX: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Time that whoever looks at primary storage has to let go of it.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
+/// Time that primary storage has to answer a flush before clients wait.
+const FLUSH_MAX: Duration = Duration::from_secs(10);
 /// Pause before a disk whose clients wait is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -191,6 +193,14 @@ impl<'a> Reopening<'a> {
             "primary storage has another size than the disk: first give 'forebay disk resize {}'",
             before.name
         );
+        // Its end flushes primary storage, and whoever waits for that waits without a limit. One that fails is told of then.
+        let flushed = timeout(FLUSH_MAX, handle.flush()).await;
+        flushed.with_context(|| {
+            format!(
+                "primary storage has not answered a flush for {} s: the disk can be opened again when it does",
+                FLUSH_MAX.as_secs()
+            )
+        })??;
         // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not.
         let has = status.engine.ram.slots_ready * before.block_size;
         let finer = (before.block_size / after.block_size).max(1);

@@ -7,7 +7,7 @@ use forebay_io::reactor::Completion;
 
 use super::super::chain::{self, Broken};
 use super::requests::Parts;
-use super::{Phase, Queue, Waiting, count, tag};
+use super::{EARLY, Phase, Queue, Waiting, count, tag};
 use crate::client::{Answer, Client, Context, DiskId, Tokens};
 
 impl Client for Queue {
@@ -73,6 +73,7 @@ impl Client for Queue {
 
     /// Wakes the guest for what was answered, and whoever waits for the end.
     fn flush(&mut self, cx: &mut Context<'_>) {
+        self.early = EARLY;
         if self.ring.notify() {
             count(&self.tells.counters.calls);
         }
