@@ -1,6 +1,9 @@
 """Primary storage that is an NBD export: of nbdkit, of qemu-nbd, killed and restarted under load."""
 import os
+import signal
+import socket
 import threading
+import time
 
 from bed import MIB, eventually, free_port, need_program, pattern, test
 import nbd
@@ -365,3 +368,131 @@ def a_write_of_a_killed_process_does_not_land_over_a_newer_one(bed):
         assert "writes to primary storage wait" not in disk.log(), disk.log()
         assert disk.stop() == 0
         assert primary.stop() == 0
+
+
+class Flaky:
+    """A way to a server that closes each connection at its first request, while it is told to."""
+
+    def __init__(self, path, server):
+        self.server, self.is_flaky, self.accepted, self.open = server, False, 0, []
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(16)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            self.accepted += 1
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self.server)
+            self.open += [client, server]
+            for source, target, is_client in [(client, server, True), (server, client, False)]:
+                threading.Thread(target=self.pump, args=(source, target, is_client), daemon=True).start()
+
+    def pump(self, source, target, is_client):
+        try:
+            while data := source.recv(1 << 16):
+                if is_client and self.is_flaky and b"\x25\x60\x95\x13" in data:
+                    break
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def break_all(self):
+        self.is_flaky = True
+        for end in self.open:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+@test(forebay_only=True)
+def a_server_that_closes_each_session_is_waited_for_and_not_overrun(bed):
+    image = bed.image("disk.raw", 4 * MIB)
+    primary = nbdkit(bed, "file", image)
+    way = Flaky(bed.path("way.sock"), primary.listen.removeprefix("unix:"))
+    disk = bed.disk("nbd+unix:///?socket=" + bed.path("way.sock"), ram="1MiB")
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096)
+    way.break_all()
+    before, read = way.accepted, []
+    reader = threading.Thread(target=lambda: read.append(bytes(h.pread(4096, MIB))), daemon=True)
+    reader.start()
+    time.sleep(3)
+    assert way.accepted - before < 60, "%d connections in 3 s" % (way.accepted - before)
+    assert not read and reader.is_alive(), "it waits"
+    way.is_flaky = False
+    reader.join(20)
+    assert read == [pattern(MIB, 4096)], "it goes on when the server does"
+    h.shutdown()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_server_that_lets_connections_wait_is_used_with_those_that_it_takes(bed):
+    need_program("qemu-nbd")
+    image = bed.image("disk.raw", 4 * MIB)
+    listen = bed.path("primary.sock")
+    primary = bed.other("primary", ["qemu-nbd", "-t", "-f", "raw", "-e", "2", "-k", listen, image], "unix:" + listen)
+    began = time.monotonic()
+    disk = bed.disk(primary.uri + "&connections=4", ram="1MiB")
+    assert time.monotonic() - began < 8, "it waited for a connection that it does not get"
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    assert bytes(h.pread(4096, MIB)) == pattern(MIB, 4096)
+    h.shutdown()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def storage_that_does_not_answer_keeps_a_disk_from_being_opened_again_and_nobody_else_waiting(bed):
+    primary = nbdkit(bed, "file", bed.image("disk.raw", 4 * MIB))
+    disk = bed.disk(primary.uri, ram="1MiB")
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    primary.process.send_signal(signal.SIGSTOP)
+    settings = [bed.program, "disk", "set", disk.name, "--control", bed.path(disk.name + ".control")]
+    refused = bed.run([*settings, "--block-size", "16KiB"], code=None, timeout=30)
+    assert refused.returncode == 1 and "has not answered a flush" in refused.stdout, refused
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 1), "its clients go on"
+    bed.run([*settings, "--policy", "lru"], timeout=10)
+    primary.process.send_signal(signal.SIGCONT)
+    bed.run([*settings, "--block-size", "16KiB"], timeout=30)
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 1)
+    h.shutdown()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_whose_server_is_away_keeps_no_other_from_a_clean_end(bed):
+    primaries = {name: nbdkit(bed, "file", bed.image(name + ".raw", 4 * MIB), name=name) for name in ("a", "b")}
+    text = 'control = "%s"\nshards = 1\n' % bed.path("serve.control") + "".join(
+        '[[disk]]\nname = "%s"\nbackend = "%s"\nram = "1MiB"\nnbd = ["unix:%s"]\n' % (
+            name, primary.uri, bed.path(name + ".nbd")) for name, primary in primaries.items())
+    server = bed.serve(text, ["unix:" + bed.path("a.nbd")])
+    for name in primaries:
+        h = nbd.NBD()
+        h.connect_uri("nbd+unix:///%s?socket=%s" % (name, bed.path(name + ".nbd")))
+        h.pwrite(pattern(0, 4096, 1), 0)
+        h.shutdown()
+    primaries["a"].kill()
+    assert server.stop() == 1
+    assert "within 30s on disk a;" in server.log(), server.log()
+    primaries["a"].start()
+    server.start()
+    h = nbd.NBD()
+    h.connect_uri("nbd+unix:///b?socket=" + bed.path("b.nbd"))
+    h.pwrite(pattern(0, 4096, 2), 0)
+    h.shutdown()
+    assert "disk a: a former run ended" in server.log() and "disk b: a former run" not in server.log(), server.log()
+    # The loss of disk a was told to nobody yet.
+    assert server.stop() == 1

@@ -73,10 +73,13 @@ impl RamTier {
         let there = end.saturating_sub(self.base) / self.block_size;
         let there = there.min(self.dir.slots().into()) as u32;
         // Backwards, so that slots are given out in ascending order.
-        for slot in (self.ready..there).rev() {
-            self.give_back(SlotId(slot));
+        if there > self.ready {
+            for slot in (self.ready..there).rev() {
+                self.give_back(SlotId(slot));
+            }
+            self.ready = there;
+            self.dir.have_room();
         }
-        self.ready = self.ready.max(there);
     }
 
     /// Slots that have memory.
@@ -96,6 +99,7 @@ impl RamTier {
                 self.dir.release(slot);
             }
         }
+        self.dir.have_room();
         if slots > self.dir.slots() {
             self.dir.resize(slots);
         }

@@ -259,6 +259,10 @@ impl Policy for Auto {
         self.queues.evict(index)
     }
 
+    fn have_room(&mut self) {
+        self.queues.have_room();
+    }
+
     fn forget(&mut self) {
         self.shadows.iter_mut().for_each(Shadow::clear);
         self.misses.clear();

@@ -144,6 +144,9 @@ pub trait Policy: fmt::Debug + Send {
     /// Forgets whatever it knows of blocks that are in no slot.
     fn forget(&mut self) {}
 
+    /// Many slots are free that were not to be had until now.
+    fn have_room(&mut self) {}
+
     /// Number of slots that it orders.
     fn len(&self) -> u32;
 

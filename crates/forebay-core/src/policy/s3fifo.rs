@@ -292,6 +292,10 @@ impl Policy for S3Fifo {
         self.full_len = self.full_len.min(slots);
     }
 
+    fn have_room(&mut self) {
+        self.is_filling = true;
+    }
+
     fn evict(&mut self, _index: &Index) -> Option<Victim> {
         self.is_filling = false;
         self.full_len = self.full_len.max(self.len());

@@ -194,13 +194,13 @@ impl<'a> Reopening<'a> {
             before.name
         );
         // Its end flushes primary storage, and whoever waits for that waits without a limit. One that fails is told of then.
-        let flushed = timeout(FLUSH_MAX, handle.flush()).await;
-        flushed.with_context(|| {
-            format!(
+        match timeout(FLUSH_MAX, handle.flush()).await {
+            Ok(flushed) => drop(flushed?),
+            Err(_) => bail!(
                 "primary storage has not answered a flush for {} s: the disk can be opened again when it does",
                 FLUSH_MAX.as_secs()
-            )
-        })??;
+            ),
+        }
         // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not.
         let has = status.engine.ram.slots_ready * before.block_size;
         let finer = (before.block_size / after.block_size).max(1);

@@ -79,7 +79,21 @@ struct Division {
     planned: BTreeMap<Name, u64>,
     /// Those of which it was told that they cannot have that.
     told: BTreeSet<Name>,
+    /// Those that cannot get more: others lend them nothing meanwhile.
+    stuck: BTreeMap<Name, Stuck>,
 }
+
+/// A disk that could not get more of a whole.
+struct Stuck {
+    /// Rounds until it is planned to get more again.
+    rounds: u32,
+    /// Rounds after the next time that it cannot.
+    next: u32,
+}
+
+/// Rounds after which a disk that could not get more is planned to again, at first and at most: 5 minutes and 2 hours.
+const STUCK_MIN: u32 = 30;
+const STUCK_MAX: u32 = 720;
 
 /// A disk that shares, as it is.
 struct Seen {
@@ -140,14 +154,22 @@ impl Division {
         self.demands.retain(|name, _| is_there(name));
         self.planned.retain(|name, _| is_there(name));
         self.told.retain(is_there);
+        self.stuck.retain(|name, _| is_there(name));
+        self.stuck.values_mut().for_each(|stuck| stuck.rounds = stuck.rounds.saturating_sub(1));
         let pool = disks.iter().map(|it| it.brings).fold(0, u64::saturating_add);
         for seen in disks {
             let demand = self.demands.entry(seen.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
             demand.look(seen.read.clone(), seen.caches, sizes.into_iter(), KEEP);
         }
-        let members: Vec<Member<'_>> =
-            disks.iter().map(|it| it.member(&self.demands[&it.name])).collect();
+        let member = |seen: &'_ Seen| {
+            let mut member = seen.member(&self.demands[&seen.name]);
+            if self.stuck.get(&seen.name).is_some_and(|stuck| stuck.rounds > 0) {
+                member.limit = member.limit.min(member.has.max(member.reservation));
+            }
+            member
+        };
+        let members: Vec<Member<'_>> = disks.iter().map(member).collect();
         if let Some(planned) = share::plan(&members) {
             let names = disks.iter().map(|it| it.name.clone());
             self.planned = names.zip(planned).collect();
@@ -194,12 +216,26 @@ impl Division {
             Err(_) => return Resized::NotYet,
         };
         match &resized {
-            Ok(Resized::Now) => drop(self.told.remove(&seen.name)),
-            Err(error) if self.told.insert(seen.name.clone()) => {
-                let text = format!("it cannot share {}: {error:#}", seen.whole.name());
-                state.report(Some(seen.disk.name()), Severity::Warning, &text);
+            Ok(Resized::Now) => {
+                self.told.remove(&seen.name);
+                if bytes > seen.has {
+                    self.stuck.remove(&seen.name);
+                }
             }
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            Err(error) => {
+                if bytes > seen.has {
+                    let first = Stuck { rounds: 0, next: STUCK_MIN };
+                    let stuck = self.stuck.entry(seen.name.clone()).or_insert(first);
+                    if stuck.rounds == 0 {
+                        (stuck.rounds, stuck.next) = (stuck.next, (2 * stuck.next).min(STUCK_MAX));
+                    }
+                }
+                if self.told.insert(seen.name.clone()) {
+                    let text = format!("it cannot share {}: {error:#}", seen.whole.name());
+                    state.report(Some(seen.disk.name()), Severity::Warning, &text);
+                }
+            }
         }
         resized.unwrap_or(Resized::Already)
     }

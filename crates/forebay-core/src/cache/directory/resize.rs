@@ -23,6 +23,11 @@ impl Directory {
         resize(&mut self.referenced, slots.div_ceil(64));
     }
 
+    /// Slots are there that were withheld: the policy fills them as it fills a new cache.
+    pub fn have_room(&mut self) {
+        self.policy.have_room();
+    }
+
     /// Has a table for `room` slots from now on, so that another number of them up to that is had at once.
     pub fn make_room(&mut self, room: u32) {
         self.index.make_room(room);

@@ -83,6 +83,20 @@ fn more_slots_keep_what_is_cached_in_place_and_in_order() {
     rig.expect_hits();
 }
 
+/// A miss may come while memory is still on its way. What fills the slots then is no scan.
+#[test]
+fn what_fills_slots_that_come_late_outlives_a_scan() {
+    let mut rig = Rig::new(Config { policy: PolicyKind::S3Fifo, ..with_room(8, 0) });
+    rig.fill(0..8);
+    let missing = rig.resize(16).expect("memory is to come");
+    rig.fill(8..9);
+    rig.cache.have_memory(missing.end);
+    rig.fill(9..17);
+    rig.fill(17..60);
+    let left = rig.in_ram().iter().filter(|n| (9..17).contains(*n)).count();
+    assert!(left >= 6, "{left} of 8");
+}
+
 #[test]
 fn of_fewer_slots_the_blocks_stay_that_were_used_last() {
     let mut rig = Rig::new(with_room(12, 0));

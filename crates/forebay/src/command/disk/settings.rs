@@ -157,14 +157,18 @@ fn make_absolute(settings: &mut DiskOptions) {
         }
     };
     // Without a slash it may be the name of a pool.
-    let flash = settings.flash.as_mut().map(|flash| &mut flash.path);
-    flash.filter(|path| path.components().count() > 1).map(make);
+    if let Some(flash) = settings.flash.as_mut().filter(|flash| flash.path.components().count() > 1)
+    {
+        make(&mut flash.path);
+    }
     for address in &mut settings.nbd {
         if let Address::Unix(path, _) = address {
             make(path);
         }
     }
-    settings.vhost_user.as_mut().map(|socket| make(&mut socket.path));
+    if let Some(socket) = &mut settings.vhost_user {
+        make(&mut socket.path);
+    }
     if let Some(journal) = &mut settings.destage_journal {
         *journal = absolute(journal);
     }
