@@ -8,7 +8,7 @@ from bed import MIB, eventually, pattern, test
 import nbd
 from test_fence import OWN, two_disks
 from test_iscsi_detach import two_units
-from test_write_back import attach, disk_command, expect_blocks, log_of, of_client, opened, write_blocks
+from test_write_back import attach, disk_command, expect_blocks, log_of, nbdkit_on, of_client, opened, write_blocks
 
 SLOW = "model:san?iops=10&latency=100ms&inner=file:"
 
@@ -259,3 +259,26 @@ def a_disk_whose_log_cannot_be_used_keeps_no_other_from_being_served(bed):
     for n in range(10):
         assert bytes(h.pread(4096, OWN + n * 8192)) == pattern(OWN + n * 8192, 4096, n + 1), n
     assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def a_detach_that_waits_for_the_server_of_primary_storage_can_be_cancelled(bed):
+    primary = nbdkit_on(bed, bed.image("disk.raw", 4 * MIB))
+    disk = bed.disk(primary.uri, ram="1MiB")
+    h = attach(disk)
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.flush()
+    without_client(disk, h)
+    primary.kill()
+    eventually(lambda: disk.stats()["primary_storage"] != "connected", "the session is lost")
+    process = detach(bed, disk)
+    disk_command(bed, disk, "resume", "disk")
+    code, said = ended(process)
+    assert code == 1 and "it was resumed" in said, said
+    primary.start()
+    h = attach(disk)
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 1)
+    without_client(disk, h)
+    process = detach(bed, disk)
+    code, said = ended(process)
+    assert code == 0, said

@@ -334,10 +334,22 @@ def a_target_stays_where_it_is_when_one_of_its_disks_cannot_be_opened(bed):
     bed.run([bed.program, "pool", "check", bed.path("pool")])
 
 
+def server_whose_second_flush_hangs(bed, image):
+    """Of those that come while the file `hang` is there. The first one is the look whether it answers."""
+    at = {"at": bed.directory, "image": image}
+    flush = "mv %(at)s/first %(at)s/was 2>/dev/null || while [ -e %(at)s/hang ]; do sleep 0.05; done" % at
+    dd = "dd bs=512 status=none"
+    return nbdkit(bed, "-t", "8", "eval", "thread_model=echo parallel", "get_size=echo %d" % SIZE, "can_write=exit 0",
+                  "can_flush=exit 0", "flush=" + flush,
+                  "pread=%s if=%s skip=$(($4/512)) count=$(($3/512))" % (dd, image),
+                  "pwrite=cat >%s/w.$$; %s if=%s/w.$$ of=%s seek=$(($4/512)) conv=notrunc; rm %s/w.$$" % (
+                      bed.directory, dd, bed.directory, image, bed.directory), name="storage")
+
+
 @test(forebay_only=True)
 def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_only(bed):
     bed.image("a.raw", SIZE)
-    storage = nbdkit(bed, "file", bed.image("b.raw", SIZE), name="storage")
+    storage = server_whose_second_flush_hangs(bed, bed.image("b.raw", SIZE))
     portal = "127.0.0.1:%d" % free_port()
     target = '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\nluns = { 0 = "a", 1 = "b" }\n' % (iscsi.TARGET, portal)
     b = disk(bed, "b", 'backend-timeout = "60s"\n', backend=storage.uri)
@@ -346,7 +358,8 @@ def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_onl
     load, at = Load(client(bed, "a")), shards(bed, served.control)
     # There is something to flush at its end.
     other.pwrite(pattern(0, 4096, 1), 0)
-    storage.process.send_signal(signal.SIGSTOP)
+    for name in ("first", "hang"):
+        open(bed.path(name), "w").close()
     moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--control", served.control])
 
     def waits():
@@ -357,9 +370,16 @@ def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_onl
     rounds = load.rounds
     eventually(lambda: load.rounds > rounds + 100 or load.error, "the other goes on", seconds=40)
     assert moving.poll() is None and session.status([0] * 6) == 0
-    storage.process.send_signal(signal.SIGCONT)
+    os.unlink(bed.path("hang"))
     assert moving.wait(40) == 1
     assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 1)
+    assert shards(bed, served.control) == at
+    # Storage that hangs before is found out before anybody waits.
+    storage.process.send_signal(signal.SIGSTOP)
+    moving = bed.spawn([bed.program, "disk", "move-shard", "a", "--control", served.control])
+    rounds = load.rounds
+    assert moving.wait(30) == 1 and load.rounds > rounds + 100 and not load.error
+    storage.process.send_signal(signal.SIGCONT)
     assert shards(bed, served.control) == at
     assert sorted(move(bed, served.control, "b")["disks"]) == ["a", "b"]
     assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 1)

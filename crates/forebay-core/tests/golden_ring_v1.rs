@@ -176,8 +176,8 @@ fn the_golden_rings_are_taken_over() {
         // The log has the one of block 3 that would be taken.
         assert_eq!(sample((u64::MAX, 9)), [of(40), of(1000)], "{block_size}");
         assert_eq!(sample((u64::MAX, 1)), [of(40)], "{block_size}");
-        // Of marks the newest page does not tell.
-        assert_eq!(sample((1, 9)), [], "{block_size}");
+        // The newest page has the claim of this one, and says that its region is not marked.
+        assert_eq!(sample((1, 9)), [of(1000)], "{block_size}");
     }
 }
 

@@ -32,7 +32,7 @@ use crate::uri::{NbdAddress, NbdUri};
 
 /// Time for connecting and the handshake, at most.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// The same for all connections beside the first.
+/// The same for each connection beside the first, unless that took long.
 const MORE_MAX: Duration = Duration::from_secs(1);
 /// Replies to one option, at most; a server that sends more is not one.
 const REPLIES_MAX: usize = 64;
@@ -70,13 +70,15 @@ impl NewSession {
 
 /// Connects, with several connections if the server promises that a flush covers all of them.
 pub(super) fn open_session(uri: &NbdUri) -> Result<NewSession, Error> {
-    let deadline = Instant::now() + HANDSHAKE_MAX.min(Duration::from_nanos(uri.timeout.0));
+    let began = Instant::now();
+    let deadline = began + HANDSHAKE_MAX.min(Duration::from_nanos(uri.timeout.0));
     let (export, socket) = open_connection(uri, deadline)?;
+    let more_max = MORE_MAX.max(4 * began.elapsed());
     let mut sockets = vec![socket];
     if export.flags.has(TransmissionFlags::CAN_MULTI_CONN) {
         // A server may limit its connections, and let others wait without a word: what there is will do.
-        let deadline = deadline.min(Instant::now() + MORE_MAX);
         for _ in 1..uri.connections {
+            let deadline = deadline.min(Instant::now() + more_max);
             match open_connection(uri, deadline) {
                 Ok((other, socket)) if other == export => sockets.push(socket),
                 Ok(_) | Err(_) => break,

@@ -115,18 +115,34 @@ impl Cache {
             // A stream that goes on within a block has not come back to it.
             let goes_on = is_stream && range.start > grid.range_of(block).start;
             if !goes_on {
-                self.note_new_block(block, is_stream, true);
+                if !is_partial {
+                    self.pass_block();
+                }
+                self.note_some(block, is_stream, true);
             }
         }
     }
 
-    /// `block`, which was not cached, was read or written. A block that was written and is written again has not returned.
+    /// `block`, which was not cached, was read or written.
     pub(super) fn note_new_block(&mut self, block: BlockIndex, is_stream: bool, is_read: bool) {
-        let key = u64::from(block.0);
+        self.pass_block();
+        self.note_some(block, is_stream, is_read);
+    }
+
+    /// A block that is new comes into the cache, or would: time goes on by one.
+    fn pass_block(&mut self) {
         self.edges.pass();
+        if let Some(returns) = &mut self.streams.returned {
+            returns.pass();
+        }
+    }
+
+    /// Some of `block`, which was not cached, was read or written. A block that was written and is written again has not
+    /// returned.
+    fn note_some(&mut self, block: BlockIndex, is_stream: bool, is_read: bool) {
+        let key = u64::from(block.0);
         let Cache { ram, flash, streams, .. } = self;
         let Some(returns) = &mut streams.returned else { return };
-        returns.pass();
         if !returns.is_sampled(key) {
             return;
         }

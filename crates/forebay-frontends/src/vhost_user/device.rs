@@ -70,6 +70,20 @@ pub struct Device<S: Shard> {
     inflight: Option<Region>,
     vrings: Vec<Vring>,
     write_cache: bool,
+    /// The write cache is off because it was in a session before.
+    inherits_off: bool,
+    seen: Seen,
+}
+
+/// What a hypervisor has asked for in this session.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Memory for requests in flight: it has none of a session before.
+    asked_inflight: bool,
+    /// It has brought some of a session before, and was not told yet that the disk may have grown since.
+    goes_on: bool,
+    /// A ring has run.
+    has_run: bool,
 }
 
 /// An error in words.
@@ -89,6 +103,8 @@ impl<S: Shard> Device<S> {
         let vrings = (0..export.queues).map(|_| Vring::default()).collect();
         Device {
             write_cache: export.write_cache && !is_cache_off,
+            inherits_off: is_cache_off,
+            seen: Seen::default(),
             export,
             shard,
             counters,
@@ -103,6 +119,13 @@ impl<S: Shard> Device<S> {
     /// True when a guest has switched the write cache off.
     pub fn is_cache_off(&self) -> bool {
         self.export.write_cache && !self.write_cache
+    }
+
+    /// True once, in a session that goes on with one before, when a ring runs: the disk may have grown in between. QEMU before
+    /// 7.2 ends when it is told so before.
+    pub fn may_have_grown(&mut self) -> bool {
+        let is_running = self.vrings.iter().any(|vring| vring.is_running);
+        is_running && std::mem::take(&mut self.seen.goes_on)
     }
 
     /// The disk has grown to so many bytes; the hypervisor has to be told.
@@ -176,6 +199,7 @@ impl<S: Shard> Device<S> {
         };
         self.shard.start(queue as u16, setup).map_err(refused)?;
         self.vrings[queue].is_running = true;
+        self.seen.has_run = true;
         Ok(())
     }
 
@@ -353,6 +377,10 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
+        if std::mem::take(&mut self.inherits_off) && !self.seen.has_run {
+            // A hypervisor that begins shows what it is told, and not what another one was.
+            self.write_cache = self.export.write_cache;
+        }
         let space = config::space(&self.export, self.write_cache);
         Ok(config::read(&space, offset as usize, size as usize))
     }
@@ -386,6 +414,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         let (region, file) = Region::create(queues, size).map_err(refused)?;
         region.note_cache(self.is_cache_off());
         self.inflight = Some(region);
+        self.seen.asked_inflight = true;
         let bytes = Region::bytes(queues, size);
         Ok((VhostUserInflight::new(bytes, 0, queues, size), file))
     }
@@ -397,6 +426,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         // What the guest has switched off before this daemon, or this session, began.
         let is_on = self.write_cache && !region.is_cache_off();
         self.inflight = Some(region);
+        self.seen.goes_on |= !self.seen.asked_inflight;
         self.set_write_cache(is_on);
         Ok(())
     }

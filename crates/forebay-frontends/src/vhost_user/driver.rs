@@ -428,6 +428,8 @@ impl Queue {
         }
         if let Err(broken) = answered {
             self.break_off(broken);
+            // An answer is lost: other memory does not mend that.
+            self.broken = Some(broken);
         }
     }
 

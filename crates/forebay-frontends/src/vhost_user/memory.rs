@@ -6,8 +6,9 @@
 //!
 //! **Limit:** an access to memory that its file cannot give ends the process (SIGBUS). A hypervisor can cut the file short
 //! under our mapping. A guest can name a page that nobody has touched, of a file system that is full, or of huge pages that
-//! are not reserved: its hypervisor has to give it memory that is there, as memfd and reserved huge pages are. A request that
-//! a killed process left is tried without such an access first (`populate`), so that no start is killed by it again.
+//! are not reserved: its hypervisor has to give it memory that is there, as memfd and reserved huge pages are. Before a
+//! request that a killed process left is done again, the memory of its data and status is asked for without an access
+//! (`populate`): an error answers what would end each daemon after that one.
 
 use std::fs::File;
 use std::ops::Deref;

@@ -44,6 +44,19 @@ pub(super) fn check_torn(
     }
 }
 
+/// True when the journal that the sidecar names has to be put in place.
+pub(super) fn is_torn(sidecar: &Sidecar, probe: Option<&Probe>, place: &SidecarPlace) -> bool {
+    let windows = || {
+        let journal = JournalPlace::named(sidecar, place.path()?).ok()??;
+        let size = probe?.look().ok()?.size;
+        match journal::check(&journal, journal::owner(sidecar)?, size).ok()? {
+            Journal::Found(found) => Some(found.windows),
+            Journal::None | Journal::Foreign(_) => None,
+        }
+    };
+    windows().is_some_and(|windows| windows > 0)
+}
+
 /// True when [`Examined::put_journal_in_place`] puts the journal in place that the sidecar names.
 pub(super) fn is_put_in_place(verdict: Verdict, probe: Option<&Probe>) -> bool {
     let is_ours = matches!(verdict, Verdict::Strong | Verdict::Weak(_));

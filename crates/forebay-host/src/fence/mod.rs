@@ -170,7 +170,7 @@ pub fn examine(
         _ => None,
     };
     let is_whole =
-        || own.as_ref().is_none_or(|own| check_torn(own, probe.as_ref(), &place).is_ok());
+        || own.as_ref().is_none_or(|own| !journal_named::is_torn(own, probe.as_ref(), &place));
     if matches!(verdict, Verdict::Weak(_)) && (wish.is_exclusive || is_dirty) && is_whole() {
         // Log or cache would be used without proof.
         let differ_min = if is_dirty { sample::DIFFER_MIN } else { 1 };

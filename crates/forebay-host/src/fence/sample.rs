@@ -39,8 +39,8 @@ pub(super) fn compare(
 /// Granules that differ at least where a dirty log is refused for it: a single one may be an error of the cache.
 pub(super) const DIFFER_MIN: usize = 2;
 
-/// Compares primary storage with what the cache of the disk has of it: so many granules have to differ. One that is zeroes now
-/// does not count: it may have been discarded, and read as something else until the storage did that.
+/// Compares primary storage with what the cache of the disk has of it: so many granules have to differ. Of those that are zeroes
+/// now it takes a quarter: a few may have been discarded, and read as something else until the storage did that.
 pub(super) fn compare_cached(
     probe: Option<&Probe>,
     (pool, number): (&Pool, DiskNumber),
@@ -57,13 +57,17 @@ pub(super) fn compare_cached(
     let work = move || {
         let mut reader = probe.reader()?;
         let mut bytes = vec![0; BLOCK_MAX as usize];
-        let mut differ = 0;
+        let (mut differ, mut zeroed) = (0, 0);
+        let zeroed_max = (cached.len() / 4).max(differ_min);
         for granule in cached {
             let bytes = &mut bytes[..granule.range.len() as usize];
             reader.read(granule.range.start, bytes)?;
             let is_other = crc32c(bytes) != granule.checksum;
-            differ += usize::from(is_other && bytes.iter().any(|byte| *byte != 0));
-            if differ >= differ_min {
+            match bytes.iter().any(|byte| *byte != 0) {
+                true => differ += usize::from(is_other),
+                false => zeroed += usize::from(is_other),
+            }
+            if differ >= differ_min || zeroed > zeroed_max {
                 return Ok(Samples::Differ);
             }
         }

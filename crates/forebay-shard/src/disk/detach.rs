@@ -128,7 +128,8 @@ impl ShardDisk {
             let _ = self.return_to_service(now, lost);
             return false;
         }
-        !self.port.engine.mode().logs()
+        // Its last flush has to end, and an end cannot be cancelled: it waits for primary storage as one that is detached.
+        !self.port.engine.mode().logs() && self.storage.backend.trouble().is_none()
     }
 
     /// Cancels a detach, in the mode of before.

@@ -62,8 +62,9 @@ pub(super) async fn resume(
     Path(name): Path<String>,
 ) -> Response {
     change(&state, &name, async |disk| {
-        let was_paused = is_paused(disk).await?;
         let was_detaching = disk.handle.stats().await?.is_detaching;
+        // A detach is cancelled by it, also of a disk without a log.
+        let was_paused = if was_detaching { false } else { is_paused(disk).await? };
         disk.handle.pause(false).await?;
         if was_detaching {
             state.report(Some(&name), Severity::Info, "the detach was cancelled: the disk goes on");

@@ -296,12 +296,13 @@ impl Daemon {
         let mut ended = Vec::new();
         for (shard, answer) in draining.into_iter().enumerate() {
             match answer {
-                Ok(answer) => match timeout_at(limit, answer).await {
+                Ok(mut answer) => match timeout_at(limit, &mut answer).await {
                     Ok(Ok(disks)) => ended.extend(disks.into_iter().map(|disk| (shard, disk))),
                     Ok(Err(_)) => trouble.push(format!("shard {shard} ended early")),
                     Err(_) => {
                         // One disk that does not end keeps no other from being left as it is.
                         let some = self.ended(shard).await;
+                        let some = answer.try_recv().unwrap_or(some);
                         trouble.push(self.late(shard, &some));
                         ended.extend(some.into_iter().map(|disk| (shard, disk)));
                     }
@@ -352,9 +353,13 @@ impl Daemon {
     /// The disks of a shard took too long to end, but for these.
     fn late(&self, shard: usize, ended: &[Drained]) -> String {
         let disks = self.info().disks.into_iter().filter(|disk| disk.shard == shard);
+        let served = self.control.disks();
+        let has_ended = |name: &str| {
+            let here = served.iter().find(|disk| disk.name() == name);
+            here.is_some_and(|disk| ended.iter().any(|ended| ended.id == disk.handle.id()))
+        };
         let names = disks.map(|disk| disk.name);
-        let names: Vec<String> =
-            names.filter(|name| ended.iter().all(|ended| ended.name != *name)).collect();
+        let names: Vec<String> = names.filter(|name| !has_ended(name)).collect();
         format!(
             "not everything in flight finished within {}s on disk {}; what was not acknowledged may be lost",
             DRAIN_TIME_MAX.as_secs(),

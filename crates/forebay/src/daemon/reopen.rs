@@ -104,6 +104,10 @@ impl<'a> Reopening<'a> {
             self.take_mode_back(before.0).await;
             return Err(why);
         }
+        if leaves_pool && let Err(why) = self.check_flush().await {
+            self.take_mode_back(before.0).await;
+            return Err(why);
+        }
         advice::settle(&self.served).await;
         let began = Instant::now();
         let ended = self.served.handle.end_beneath(leaves_pool).await;
@@ -193,19 +197,24 @@ impl<'a> Reopening<'a> {
             "primary storage has another size than the disk: first give 'forebay disk resize {}'",
             before.name
         );
-        // Its end flushes primary storage, and whoever waits for that waits without a limit. One that fails is told of then.
-        match timeout(FLUSH_MAX, handle.flush()).await {
-            Ok(flushed) => drop(flushed?),
-            Err(_) => bail!(
-                "primary storage has not answered a flush for {} s: the disk can be opened again when it does",
-                FLUSH_MAX.as_secs()
-            ),
-        }
+        self.check_flush().await?;
         // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not.
         let has = status.engine.ram.slots_ready * before.block_size;
         let finer = (before.block_size / after.block_size).max(1);
         let needed = before.ram_bytes.max(after.ram_bytes) + status.engine.metadata_bytes * finer;
         check_memory(needed.saturating_sub(has), false)
+    }
+
+    /// Flushes primary storage: the end of the disk does so, and whoever waits for that waits without a limit.
+    async fn check_flush(&self) -> Result<()> {
+        match timeout(FLUSH_MAX, self.served.handle.flush()).await {
+            Ok(flushed) => ensure!(flushed?, "a flush of primary storage has failed"),
+            Err(_) => bail!(
+                "primary storage has not answered a flush for {} s: it hangs, or has much to write. Try again later",
+                FLUSH_MAX.as_secs()
+            ),
+        }
+        Ok(())
     }
 
     /// Has the log destaged, and written to no more, while clients go on.

@@ -229,6 +229,8 @@ impl Division {
                     let stuck = self.stuck.entry(seen.name.clone()).or_insert(first);
                     if stuck.rounds == 0 {
                         (stuck.rounds, stuck.next) = (stuck.next, (2 * stuck.next).min(STUCK_MAX));
+                        // What others were to lend it they have again.
+                        self.planned.clear();
                     }
                 }
                 if self.told.insert(seen.name.clone()) {

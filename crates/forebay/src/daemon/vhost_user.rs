@@ -246,16 +246,15 @@ impl Speaker {
             if let Some(stream) = &peeked {
                 self.tell_of_others(stream, &mut is_told);
             }
-            let back = peeked.as_ref().and_then(BackChannel::await_message).map(Arc::new);
-            if let (Some(back), Some(session)) = (&back, &mut *self.state.session()) {
-                session.back = Some(back.clone());
+            let back = peeked.as_ref().and_then(BackChannel::await_message);
+            if let (Some(back), Some(session)) = (back, &mut *self.state.session()) {
+                session.back = Some(Arc::new(back));
             }
             if let Err(error) = session.handle_request() {
                 break error;
             }
-            // The disk may have grown since this hypervisor asked another daemon, or in another session.
-            if let Some(back) = back {
-                back.tell_config_change();
+            if device.lock().unwrap_or_else(PoisonError::into_inner).may_have_grown() {
+                self.state.tell_size(self.disk.size());
             }
         };
         {

@@ -248,10 +248,39 @@ fn a_write_cache_that_a_guest_switched_off_stays_off_in_the_next_session() {
     assert!(!first.is_cache_off());
     first.set_config(32, &[0], VhostUserConfigFlags::WRITABLE).unwrap();
     assert!(first.is_cache_off());
-    let report = Report(Arc::new(|_| {}));
-    let mut next = Device::new(export, true, Recorder::default(), Arc::default(), report);
-    assert!(next.is_cache_off());
-    assert_eq!(next.get_config(32, 1, VhostUserConfigFlags::empty()).unwrap(), [0]);
-    next.set_config(32, &[1], VhostUserConfigFlags::WRITABLE).unwrap();
-    assert!(!next.is_cache_off());
+    let report = || Report(Arc::new(|_| {}));
+    let next = || Device::new(export.clone(), true, Recorder::default(), Arc::default(), report());
+    let wce = |device: &mut Device<Recorder>| {
+        device.get_config(32, 1, VhostUserConfigFlags::empty()).unwrap()[0]
+    };
+    // One that goes on reads nothing before its rings run.
+    let mut goes_on = next();
+    goes_on.set_features(FEATURES).unwrap();
+    goes_on.set_mem_table(&[region(0)], vec![memory()], None).unwrap();
+    set_up(&mut goes_on, 0, 5);
+    goes_on.set_vring_enable(0, true).unwrap();
+    assert!(goes_on.is_cache_off() && wce(&mut goes_on) == 0);
+    // One that begins shows what it is told.
+    let mut begins = next();
+    assert!(wce(&mut begins) == 1 && !begins.is_cache_off());
+}
+
+#[test]
+fn a_hypervisor_that_goes_on_is_told_of_the_size_once_a_ring_runs() {
+    let export = || Export { write_cache: true, ..example() };
+    for goes_on in [false, true] {
+        let mut device = device(export());
+        device.set_features(FEATURES).unwrap();
+        device.set_mem_table(&[region(0)], vec![memory()], None).unwrap();
+        let wanted = VhostUserInflight::new(0, 0, 2, 128);
+        let mut former = self::device(export());
+        let of = if goes_on { &mut former } else { &mut device };
+        let (given, file) = of.get_inflight_fd(&wanted).unwrap();
+        device.set_inflight_fd(&given, file).unwrap();
+        set_up(&mut device, 0, 5);
+        assert!(!device.may_have_grown(), "no ring runs");
+        device.set_vring_enable(0, true).unwrap();
+        assert_eq!(device.may_have_grown(), goes_on);
+        assert!(!device.may_have_grown(), "once");
+    }
 }
