@@ -78,10 +78,8 @@ pub struct Device<S: Shard> {
 /// What a hypervisor has asked for in this session.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Memory for requests in flight: it has none of a session before.
-    asked_inflight: bool,
-    /// It has brought some of a session before, and was not told yet that the disk may have grown since.
-    goes_on: bool,
+    /// The configuration, or it was told since that this may be another one.
+    config: bool,
     /// A ring has run.
     has_run: bool,
 }
@@ -121,11 +119,11 @@ impl<S: Shard> Device<S> {
         self.export.write_cache && !self.write_cache
     }
 
-    /// True once, in a session that goes on with one before, when a ring runs: the disk may have grown in between. QEMU before
-    /// 7.2 ends when it is told so before.
+    /// True once, when a ring runs of a hypervisor that has not read the configuration in this session: it did so in one
+    /// before, and the disk may have grown since. QEMU before 7.2 ends when it is told so before.
     pub fn may_have_grown(&mut self) -> bool {
         let is_running = self.vrings.iter().any(|vring| vring.is_running);
-        is_running && std::mem::take(&mut self.seen.goes_on)
+        is_running && !std::mem::replace(&mut self.seen.config, true)
     }
 
     /// The disk has grown to so many bytes; the hypervisor has to be told.
@@ -377,6 +375,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
+        self.seen.config = true;
         if std::mem::take(&mut self.inherits_off) && !self.seen.has_run {
             // A hypervisor that begins shows what it is told, and not what another one was.
             self.write_cache = self.export.write_cache;
@@ -396,6 +395,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         if self.export.write_cache
             && let Some(is_on) = config::written(&space, offset as usize, bytes)
         {
+            self.inherits_off = false;
             self.set_write_cache(is_on);
         }
         Ok(())
@@ -414,7 +414,6 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         let (region, file) = Region::create(queues, size).map_err(refused)?;
         region.note_cache(self.is_cache_off());
         self.inflight = Some(region);
-        self.seen.asked_inflight = true;
         let bytes = Region::bytes(queues, size);
         Ok((VhostUserInflight::new(bytes, 0, queues, size), file))
     }
@@ -425,8 +424,8 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         let region = region.map_err(refused)?;
         // What the guest has switched off before this daemon, or this session, began.
         let is_on = self.write_cache && !region.is_cache_off();
+        self.inherits_off &= !region.is_cache_off();
         self.inflight = Some(region);
-        self.seen.goes_on |= !self.seen.asked_inflight;
         self.set_write_cache(is_on);
         Ok(())
     }

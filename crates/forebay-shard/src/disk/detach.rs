@@ -129,7 +129,9 @@ impl ShardDisk {
             return false;
         }
         // Its last flush has to end, and an end cannot be cancelled: it waits for primary storage as one that is detached.
-        !self.port.engine.mode().logs() && self.storage.backend.trouble().is_none()
+        let backend = &self.storage.backend;
+        let can_end = backend.properties().read_only || backend.trouble().is_none();
+        !self.port.engine.mode().logs() && can_end
     }
 
     /// Cancels a detach, in the mode of before.

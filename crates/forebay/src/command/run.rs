@@ -157,6 +157,9 @@ async fn serve_until_signal(spec: DaemonSpec, inherited: Inherited, json: bool) 
             format!("serving, but standard output did not take the start-up summary: {error}");
         daemon.report(Severity::Warning, text);
     }
+    if signals.wants_reload {
+        daemon.reload();
+    }
     let emptied = daemon.emptied();
     let first = loop {
         tokio::select! {
@@ -196,6 +199,8 @@ struct Signals {
     hang_up: Option<Signal>,
     /// There is a file that SIGHUP reads; without it, it asks for an end.
     has_file: bool,
+    /// It came during the start, which had read the file before.
+    wants_reload: bool,
 }
 
 impl Signals {
@@ -205,6 +210,7 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signals::hang_up()?,
             has_file,
+            wants_reload: false,
         })
     }
 
@@ -222,8 +228,9 @@ impl Signals {
     /// The next signal that asks for an end, by its name.
     async fn next(&mut self) -> &'static str {
         loop {
-            if let Told::End(name) = self.any().await {
-                return name;
+            match self.any().await {
+                Told::End(name) => return name,
+                Told::Reload => self.wants_reload = true,
             }
         }
     }

@@ -303,7 +303,7 @@ impl Daemon {
                         // One disk that does not end keeps no other from being left as it is.
                         let some = self.ended(shard).await;
                         let some = answer.try_recv().unwrap_or(some);
-                        trouble.push(self.late(shard, &some));
+                        trouble.extend(self.late(shard, &some));
                         ended.extend(some.into_iter().map(|disk| (shard, disk)));
                     }
                 },
@@ -351,7 +351,7 @@ impl Daemon {
     }
 
     /// The disks of a shard took too long to end, but for these.
-    fn late(&self, shard: usize, ended: &[Drained]) -> String {
+    fn late(&self, shard: usize, ended: &[Drained]) -> Option<String> {
         let disks = self.info().disks.into_iter().filter(|disk| disk.shard == shard);
         let served = self.control.disks();
         let has_ended = |name: &str| {
@@ -360,11 +360,12 @@ impl Daemon {
         };
         let names = disks.map(|disk| disk.name);
         let names: Vec<String> = names.filter(|name| !has_ended(name)).collect();
-        format!(
+        let text = format!(
             "not everything in flight finished within {}s on disk {}; what was not acknowledged may be lost",
             DRAIN_TIME_MAX.as_secs(),
             names.join(", ")
-        )
+        );
+        (!names.is_empty()).then_some(text)
     }
 
     /// Ends shards, devices and the owners of pools, on a thread that may wait for files to be closed.

@@ -164,9 +164,7 @@ impl Division {
         }
         let member = |seen: &'_ Seen| {
             let mut member = seen.member(&self.demands[&seen.name]);
-            if self.stuck.get(&seen.name).is_some_and(|stuck| stuck.rounds > 0) {
-                member.limit = member.limit.min(member.has.max(member.reservation));
-            }
+            member.limit = self.limit(seen);
             member
         };
         let members: Vec<Member<'_>> = disks.iter().map(member).collect();
@@ -177,13 +175,24 @@ impl Division {
         self.carry_out(state, pool, disks).await;
     }
 
+    /// The most that a disk is to have; what it has as long as it cannot get more.
+    fn limit(&self, seen: &Seen) -> u64 {
+        let limit = seen.whole(seen.sharing.limit);
+        match self.stuck.get(&seen.name) {
+            Some(stuck) if stuck.rounds > 0 => limit.min(seen.has.max(seen.sharing.reservation)),
+            Some(_) | None => limit,
+        }
+    }
+
     /// Goes towards what is planned: shrinks first, and grows as far as something is free.
     async fn carry_out(&mut self, state: &Arc<ControlState>, pool: u64, disks: &[Seen]) {
-        let planned = self.planned.clone();
-        let wanted = |it: &Seen| {
-            let planned = planned.get(&it.name).copied().unwrap_or(it.brings);
-            it.whole(planned.clamp(it.sharing.reservation, it.sharing.limit))
+        let wish = |it: &Seen| {
+            let planned = self.planned.get(&it.name).copied().unwrap_or(it.brings);
+            let most = self.limit(it).max(it.sharing.reservation);
+            (it.name.clone(), it.whole(planned.clamp(it.sharing.reservation, most)))
         };
+        let wishes: BTreeMap<Name, u64> = disks.iter().map(wish).collect();
+        let wanted = |it: &Seen| wishes[&it.name];
         let taken = disks.iter().map(|it| it.has).fold(0, u64::saturating_add);
         let mut free = pool.saturating_sub(taken);
         let (grow, others): (Vec<_>, Vec<_>) = disks.iter().partition(|it| wanted(it) > it.has);
@@ -229,8 +238,6 @@ impl Division {
                     let stuck = self.stuck.entry(seen.name.clone()).or_insert(first);
                     if stuck.rounds == 0 {
                         (stuck.rounds, stuck.next) = (stuck.next, (2 * stuck.next).min(STUCK_MAX));
-                        // What others were to lend it they have again.
-                        self.planned.clear();
                     }
                 }
                 if self.told.insert(seen.name.clone()) {
