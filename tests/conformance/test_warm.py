@@ -122,7 +122,9 @@ def a_kill_leaves_the_cache_warm_but_for_what_was_being_written(bed):
 @test(forebay_only=True)
 def storage_that_was_put_back_is_told_by_what_the_cache_has_of_it(bed):
     """After a kill there is no sample of primary storage, and an export has no times."""
-    for mode, at in [("write-through", 4 * MIB), ("write-back", 6 * MIB)]:
+    # What is there by then. Of a log that goes on over zeroes a few could have been discarded, and not all.
+    other, nothing = (lambda block: pattern(block, BLOCK, 7)), (lambda block: bytes(BLOCK))
+    for mode, at, now in [("write-through", 4 * MIB, other), ("write-back", 6 * MIB, other), ("write-back", 6 * MIB, nothing)]:
         image = bed.image("export.raw", SIZE)
         primary = nbdkit_on(bed, image)
         disk = start(bed, mode, primary=primary.uri, extra=["--backend-exclusive"])
@@ -141,7 +143,7 @@ def storage_that_was_put_back_is_told_by_what_the_cache_has_of_it(bed):
         with open(image, "r+b") as f:
             f.seek(at)
             for block in range(at, at + CACHED, BLOCK):
-                f.write(pattern(block, BLOCK, 7))
+                f.write(now(block))
         if mode == "write-back":
             refused = bed.run(disk.command, code=None)
             assert refused.returncode == 1 and "sampled ranges hold other bytes" in refused.stderr, refused.stderr
@@ -151,10 +153,12 @@ def storage_that_was_put_back_is_told_by_what_the_cache_has_of_it(bed):
         h = attach(disk)
         assert bytes(h.pread(BLOCK, 0)) == pattern(0, BLOCK, int(mode == "write-back"))
         for block in range(at, at + CACHED, BLOCK):
-            assert bytes(h.pread(BLOCK, block)) == pattern(block, BLOCK, 7), block
+            assert bytes(h.pread(BLOCK, block)) == now(block), block
         h.shutdown()
-        assert disk.stop() == 0
-        assert primary.stop() == 0
+        eventually(lambda: disk.stats()["connections"] == 0, "the client is gone")
+        disk_command(bed, disk, "detach", mode)
+        disk.was_ended = True
+        assert disk.process.wait(60) == 0 and primary.stop() == 0
 
 
 @test(forebay_only=True)

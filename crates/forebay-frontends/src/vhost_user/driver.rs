@@ -436,7 +436,7 @@ impl Queue {
     /// Wakes the guest although more answers are to come, each time after twice as many.
     #[inline(never)]
     fn wake_early(&mut self) {
-        self.early *= 2;
+        self.early = self.early.saturating_mul(2);
         if self.ring.notify() {
             count(&self.tells.counters.calls);
         }

@@ -268,4 +268,26 @@ mod tests {
         assert!(lines[1].ends_with("after a restart: 4KiB; the file says 8KiB"), "{shown}");
         assert!(lines[2].ends_with("default"), "{shown}");
     }
+
+    #[test]
+    fn relative_paths_are_those_of_whoever_asks() {
+        let here = std::env::current_dir().unwrap();
+        let with = |flash: &str| {
+            let mut settings = DiskOptions {
+                flash: Some(flash.parse().unwrap()),
+                nbd: vec!["unix:n.sock".parse().unwrap()],
+                destage_journal: Some("file:j".to_owned()),
+                ..Default::default()
+            };
+            make_absolute(&mut settings);
+            settings
+        };
+        let path = |settings: &DiskOptions| settings.flash.as_ref().unwrap().path.clone();
+        let found = with("./pool:4MiB");
+        assert_eq!(path(&found), here.join("pool"));
+        assert_eq!(found.nbd[0].to_string(), format!("unix:{}", here.join("n.sock").display()));
+        let journal = format!("file:{}", here.join("j").display());
+        assert_eq!(found.destage_journal, Some(journal));
+        assert_eq!(path(&with("pool:4MiB")), PathBuf::from("pool"), "the name of a pool");
+    }
 }

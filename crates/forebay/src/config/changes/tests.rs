@@ -335,3 +335,11 @@ fn targets_in_one_array_are_not_saved_where_units_would_get_other_numbers() {
     let error = with_changes(&text, &changes).unwrap_err().to_string();
     assert!(error.contains("use an [[iscsi]] table"), "{error}");
 }
+
+/// Without its settings a disk that is to be read-only would be writable.
+#[test]
+fn a_setting_that_a_file_cannot_have_is_an_error_and_not_no_settings() {
+    let given = DiskOptions { read_only: true, iops_limit: Some(u64::MAX), ..Default::default() };
+    assert!(sources::settings(&given).is_err());
+    assert!(sources::Sources::of_command(&name("a"), "mem:1MiB", &given).is_err());
+}

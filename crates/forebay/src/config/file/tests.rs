@@ -225,3 +225,14 @@ fn a_wrong_key_or_value_of_a_disk_is_told_with_its_line_and_the_nearest_key() {
     check("block-size = \"lots\"", &["lots"]);
     check("read-only = 3", &["boolean"]);
 }
+
+#[test]
+fn a_secret_that_is_a_pipe_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&path).status();
+    assert!(made.unwrap().success());
+    let chap = crate::config::iscsi::ChapSpec { user: "u".to_owned(), secret_file: path };
+    let error = chap.load().unwrap_err().to_string();
+    assert!(error.contains("not a regular file"), "{error}");
+}
