@@ -21,7 +21,7 @@ use forebay_core::ids::Uuid;
 use forebay_core::journal::repair::{RepairError, look};
 use forebay_core::journal::{self, Medium, Owner, Repaired, Shape, Superblock};
 use forebay_core::sealed::PAGE_LEN;
-use rustix::fs::{AtFlags, Timespec, Timestamps};
+use rustix::fs::{Advice, AtFlags, Timespec, Timestamps};
 
 use crate::fence::{Guard, SidecarPlace, StartNote, identity, lock, sync_folder};
 use crate::pool::LOCK_WAIT;
@@ -197,6 +197,8 @@ impl Primary<'_> {
             (path, None) => {
                 let path = path.ok_or(io::ErrorKind::Unsupported)?;
                 let file = OpenOptions::new().read(true).write(true).open(path)?;
+                // Parts of pages are written: what this host read before another one wrote must not go around them.
+                rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
                 Ok(Primary::File(file, note))
             }
         }

@@ -94,22 +94,30 @@ pub const TUNED: u64 = 1 << 48;
 /// Seeds from here on are of disks that restart over and over, and get more or less flash when they do, or at work.
 pub const RESIZED: u64 = 1 << 49;
 
+/// Seeds from here on are of thousands of small blocks on flash, of which many change at once.
+pub const CROWDED: u64 = 1 << 50;
+
+/// Seeds from here on are of several of these at once.
+pub const MIXED: u64 = 1 << 51;
+
 /// The first seeds of all kinds of long runs.
-pub const KINDS: [u64; 11] = [
+pub const KINDS: [u64; 13] = [
     0, RESTARTING, COMPARING, DYING, ROTTING, TEARING, DISCARDING, SWITCHING, JOURNALED, TUNED,
-    RESIZED,
+    RESIZED, CROWDED, MIXED,
 ];
 
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= RESIZED {
+    if seed >= MIXED {
+        mix(&mut rng, &mut setup);
+    } else if seed >= CROWDED {
         restart_often(&mut rng, &mut setup);
-        match rng.chance(500) {
-            true => setup.flash_max = Some(setup.config.flash_bytes),
-            false => crate::tuning::share_flash(&mut rng, &mut setup),
-        }
+        crowd(&mut rng, &mut setup);
+    } else if seed >= RESIZED {
+        restart_often(&mut rng, &mut setup);
+        resize_flash(&mut rng, &mut setup);
     } else if seed >= TUNED {
         crate::tuning::tune_often(&mut rng, &mut setup);
     } else if seed >= JOURNALED {
@@ -133,6 +141,82 @@ pub fn of_seed(seed: u64) -> (Setup, Rng) {
         restart_often(&mut rng, &mut setup);
     }
     (setup, rng)
+}
+
+/// Flash that gets another size at restarts, or at work.
+fn resize_flash(rng: &mut Rng, setup: &mut Setup) {
+    match rng.chance(500) {
+        true => setup.flash_max = Some(setup.config.flash_bytes),
+        false => crate::tuning::share_flash(rng, setup),
+    }
+}
+
+/// So many blocks that what a discard, a long write or a shrink changes fills several pages of the ring.
+fn crowd(rng: &mut Rng, setup: &mut Setup) {
+    let config = &mut setup.config;
+    config.backend.size = rng.between(8 << 20, 16 << 20) & !(PAGE - 1);
+    config.block_size = PAGE;
+    config.ram_bytes = rng.below(64) * PAGE;
+    config.flash_bytes = rng.between(600, 3_000) * PAGE;
+    config.backend.discard = rng.chance(800);
+    config.ring = None;
+    while config.ring.is_none() {
+        crate::warm::ring(rng, config);
+    }
+    let size = config.backend.size;
+    let load = &mut setup.load;
+    load.requests = rng.between(200, 500);
+    (load.weights[3], load.weights[4]) = (rng.between(1, 8), rng.below(3));
+    load.length_max = rng.pick(&[128 << 10, 1 << 20]);
+    load.hot = rng.pick(&[0, 500]);
+    load.spots = (0..rng.between(1, 8)).map(|_| rng.below(size / PAGE) * PAGE).collect();
+    setup.check_every = 200;
+    if rng.chance(300) {
+        resize_flash(rng, setup);
+    }
+}
+
+/// Several of what the other kinds have one of.
+fn mix(rng: &mut Rng, setup: &mut Setup) {
+    match rng.below(4) {
+        0 => restart_often(rng, setup),
+        1 => switch_often(rng, setup),
+        2 => crate::journal::windows(rng, setup),
+        _ => {}
+    }
+    setup.quiet = false;
+    setup.config.backend.read_only = false;
+    if rng.chance(400) {
+        if setup.config.write_log.is_none() {
+            write_log(rng, &mut setup.config);
+        }
+        setup.log_dies = true;
+        setup.log_rots = rng.chance(300);
+        setup.disasters = setup.disasters.max(rng.between(2, 10) as u32);
+    }
+    if rng.chance(400) {
+        setup.mode_changes = rng.between(1, 12) as u32;
+    }
+    if rng.chance(300) {
+        setup.tunings = rng.between(2, 30) as u32;
+        setup.config.ram_room = setup.config.ram_bytes + rng.below(64) * setup.config.block_size;
+    }
+    if rng.chance(300) && setup.config.flash_bytes > 0 {
+        resize_flash(rng, setup);
+    }
+    if rng.chance(200) {
+        race(rng, &mut setup.load);
+    }
+    if rng.chance(300) {
+        setup.discards = rng.pick(&[Discards::Ignored, Discards::Refused]);
+        setup.load.weights[3] += 10;
+    }
+    if rng.chance(200) {
+        setup.leases_max = Some(rng.between(1, 12) as u32);
+    }
+    if rng.chance(300) {
+        setup.late_max = Nanos::from_millis(rng.pick(&[30, 300]));
+    }
 }
 
 /// Many discards and zeroes, beside reads that look at what became of them, and restarts.

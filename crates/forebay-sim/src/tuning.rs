@@ -32,7 +32,7 @@ pub(crate) fn share_flash(rng: &mut Rng, setup: &mut Setup) {
     let (block, room) = (config.block_size, config.flash_bytes);
     config.flash_room = room;
     config.flash_bytes = rng.between(1, room / block) * block;
-    setup.flash.dropped = 0;
+    (setup.flash.rot, setup.flash.dropped) = (0, 0);
     setup.flash_changes = rng.between(2, 60) as u32;
 }
 

@@ -17,7 +17,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, UNDER_WAY_MAX};
 use crate::record::{Op, Record};
 
 /// A histogram under the name that vscsiStats prints.
@@ -55,33 +55,40 @@ struct Counted {
 }
 
 impl Counted {
-    fn answer_until(&mut self, now_ns: u64) {
-        while let Some(&Reverse((due, kind, latency))) = self.under_way.peek() {
-            if due > now_ns {
-                return;
-            }
+    /// Answers what is due by now: how many that were.
+    fn answer_until(&mut self, now_ns: u64) -> usize {
+        let before = self.under_way.len();
+        while let Some(&Reverse((due, kind, latency))) = self.under_way.peek()
+            && due <= now_ns
+        {
             self.under_way.pop();
             self.characteristics.on_answer(kind, Nanos(latency));
         }
+        before - self.under_way.len()
     }
 }
 
 /// Counts all of a trace, device by device.
 ///
 /// # Errors
-/// The trace's own.
+/// The trace's own, or it keeps too many requests under way.
 pub fn characterise(
     records: impl Iterator<Item = Result<Record, Error>>,
 ) -> Result<Vec<Device>, Error> {
     let mut devices: BTreeMap<u32, Counted> = BTreeMap::new();
-    for record in records {
+    let mut under_way = 0;
+    for (number, record) in (1_u64..).zip(records) {
         let Record { time_ns, op, offset, len, device, latency_ns } = record?;
         let counted = devices.entry(device).or_default();
-        counted.answer_until(time_ns);
+        under_way -= counted.answer_until(time_ns);
         let kind = kind_of(op);
         let range = ByteRange::at(offset, u64::from(len));
         counted.characteristics.on_request(Nanos(time_ns), kind, range, latency_ns.is_some());
         if let Some(latency) = latency_ns {
+            if under_way == UNDER_WAY_MAX {
+                return Err(Error::too_many_under_way(number));
+            }
+            under_way += 1;
             counted.under_way.push(Reverse((time_ns.saturating_add(latency), kind, latency)));
         }
     }
@@ -230,6 +237,15 @@ mod tests {
         );
         let reads = histogram(&devices, "distance (in LBNs) between successive Read commands");
         assert_eq!(counts(reads), [(1, 2)]);
+    }
+
+    #[test]
+    fn latencies_that_never_pass_are_an_error_and_take_no_memory_without_end() {
+        let device = |n: u64| (n % 7) as u32;
+        let never = |n| Record { device: device(n), ..record(n, Op::Read, 0, Some(1 << 40)) };
+        let came = characterise((0..2 << 20).map(never).map(Ok)).unwrap_err().to_string();
+        assert!(came.contains("more than 1048576 requests"), "{came}");
+        assert!(characterise((0..1 << 20).map(never).map(Ok)).is_ok());
     }
 
     #[test]

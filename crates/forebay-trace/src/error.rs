@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io;
 
+/// Requests of a trace that are under way at a time, at most.
+pub(crate) const UNDER_WAY_MAX: usize = 1 << 20;
+
 /// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -41,6 +44,14 @@ impl Error {
     /// An I/O error while doing `what`.
     pub fn io(what: impl Into<String>, source: io::Error) -> Error {
         Error { kind: ErrorKind::Io, message: what.into(), source: Some(source) }
+    }
+
+    /// Request `number` has more than [`UNDER_WAY_MAX`] others under way.
+    pub(crate) fn too_many_under_way(number: u64) -> Error {
+        let message = format!(
+            "more than {UNDER_WAY_MAX} requests of the trace are under way at request {number}: its latencies cannot be right"
+        );
+        Error::new(ErrorKind::Invalid, message)
     }
 
     /// The kind, to match on.

@@ -44,6 +44,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
 use crate::record::{END_MAX, LEN_MAX, Op, Record};
+use devices::Devices;
 use order::{Backwards, Order};
 use source::Source;
 pub use write::Writer;
@@ -312,6 +313,8 @@ pub struct Reader {
     options: Options,
     first_time_ns: Option<u64>,
     order: Order,
+    devices: Devices<u32>,
+    last_device: Option<u32>,
     counts: Counts,
     ended: bool,
 }
@@ -354,6 +357,8 @@ impl Reader {
             options,
             first_time_ns: None,
             order: Order::default(),
+            devices: Devices::default(),
+            last_device: None,
             counts,
             ended: false,
         })
@@ -438,6 +443,10 @@ impl Reader {
         }
         if offset > END_MAX - len && !cfg!(feature = "planted-bugs") {
             return Err(format!("offset {offset} is beyond {END_MAX} bytes"));
+        }
+        if self.last_device != Some(device) {
+            self.devices.number(device)?;
+            self.last_device = Some(device);
         }
         let decoder = &self.decoder;
         self.order.check(time_ns, || decoder.position())?;

@@ -11,6 +11,7 @@ use super::superblock::{Invalid, Superblock};
 use super::{Owner, Shape};
 use crate::geometry::{ByteRange, PAGE, SECTOR};
 use crate::sealed::{PAGE_LEN, Page, crc32c};
+use crate::write_back::format::DISK_SIZE_MAX;
 
 /// Pages of payload that are read and written at a time.
 const PIECE: u32 = 256;
@@ -86,6 +87,17 @@ pub enum RepairError<J, P> {
          its writes have landed, and try again"
     )]
     Changed,
+    /// A whole window reaches beyond the end of primary storage, and may be in place in part.
+    #[error(
+        "the destage journal has writes up to byte {end} of primary storage, which has {size} bytes: it was cut, or is a \
+         copy that is not whole. Give it its whole length back, or another copy, and try again"
+    )]
+    Cut {
+        /// Where the writes end.
+        end: u64,
+        /// Bytes of primary storage.
+        size: u64,
+    },
 }
 
 /// A record that is whole.
@@ -94,10 +106,23 @@ struct Whole {
     contents: Contents,
 }
 
+impl Whole {
+    /// Where what it has put in place ends.
+    fn end(&self) -> u64 {
+        let grid = self.head.grid();
+        let zeroes = self.contents.zeroes.iter().map(|zero| zero.end);
+        let parts = |entry: &Entry| {
+            let ends = entry.sectors.runs().map(|(first, end)| (entry.page, first, end));
+            ends.map(|(page, first, end)| grid.sector_range(page, first, end).end).max()
+        };
+        zeroes.chain(self.contents.pages.iter().filter_map(parts)).max().unwrap_or(0)
+    }
+}
+
 /// Looks at a journal: what [`repair()`] would do for a disk of `size` bytes.
 ///
 /// # Errors
-/// It cannot be read, or is not the journal of `owner`.
+/// It cannot be read, is not the journal of `owner`, or has what primary storage has no room for.
 pub fn look<J: Medium, P>(
     journal: &mut J,
     owner: Owner,
@@ -110,7 +135,8 @@ pub fn look<J: Medium, P>(
 /// Puts the records of `owner` that are whole and not retired in place, on primary storage of `size` bytes, and retires them.
 ///
 /// # Errors
-/// A medium fails, somebody else writes the journal, or it is not the journal of `owner`. To try again does no harm.
+/// A medium fails, somebody else writes the journal, it is not the journal of `owner`, or it has what primary storage has no
+/// room for. To try again does no harm.
 pub fn repair<J: Medium, P: Medium>(
     journal: &mut J,
     primary: &mut P,
@@ -187,7 +213,7 @@ fn find<J: Medium, P>(
             continue;
         };
         newest_head = newest_head.max(head.window);
-        match whole_record(journal, shape, head, size).map_err(RepairError::Journal)? {
+        match whole_record(journal, shape, head).map_err(RepairError::Journal)? {
             Some(contents) => whole.push(Whole { head, contents }),
             None => ignored += 1,
         }
@@ -204,6 +230,10 @@ fn find<J: Medium, P>(
     let followed = numbers.take_while(|(record, number)| record.head.window == *number).count();
     ignored += (whole.len() - followed) as u32;
     whole.truncate(followed);
+    let end = whole.iter().map(Whole::end).max().unwrap_or(0);
+    if end > size {
+        return Err(RepairError::Cut { end, size });
+    }
     Ok(Found { superblock, records: whole, ignored, newest: newest_head })
 }
 
@@ -212,11 +242,12 @@ fn whole_record<J: Medium>(
     journal: &mut J,
     shape: Shape,
     head: Head,
-    size: u64,
 ) -> Result<Option<Contents>, J::Error> {
     let mut entries = vec![0; (head.header_pages() as usize - 1) * PAGE_LEN];
     journal.read(shape.header(head.window).start + PAGE, &mut entries)?;
-    let Some(contents) = Contents::decode(&head, &entries, size) else { return Ok(None) };
+    let Some(contents) = Contents::decode(&head, &entries, DISK_SIZE_MAX) else {
+        return Ok(None);
+    };
     let mut bytes = Vec::new();
     for (number, entries) in contents.pages.chunks(PIECE as usize).enumerate() {
         let place = shape.payload(head.window, number as u32 * PIECE, entries.len() as u32);

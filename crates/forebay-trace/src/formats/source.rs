@@ -3,12 +3,16 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
+use liblzma::stream::{CONCATENATED, Stream};
+
 /// How much is looked at to find the format.
 const SAMPLE_LEN: u64 = 64 << 10;
 /// First bytes of a compressed file.
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
 const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
 const XZ_MAGIC: &[u8] = &[0xFD, b'7', b'z', b'X', b'Z', 0];
+/// Memory that a decoder of xz may take: it is the file that says how much it needs, 65 MiB after `xz -9`.
+const XZ_MEMORY: u64 = 256 << 20;
 
 /// Decompressed bytes, with a look at the first of them.
 pub(super) struct Source {
@@ -28,7 +32,8 @@ impl Source {
         } else if gzip {
             Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(input)))
         } else if xz {
-            Box::new(BufReader::new(liblzma::read::XzDecoder::new_multi_decoder(input)))
+            let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
+            Box::new(BufReader::new(liblzma::read::XzDecoder::new_stream(input, stream)))
         } else {
             Box::new(BufReader::new(input))
         };

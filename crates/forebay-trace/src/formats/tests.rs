@@ -200,6 +200,35 @@ fn packed(bytes: &[u8], packing: u8) -> Vec<u8> {
 }
 
 #[test]
+fn an_xz_file_that_needs_much_memory_is_refused() {
+    let needs = |len: u32| {
+        let mut options = liblzma::stream::LzmaOptions::new_preset(0).unwrap();
+        options.dict_size(len);
+        let mut filters = liblzma::stream::Filters::new();
+        filters.lzma2(&options);
+        let check = liblzma::stream::Check::Crc32;
+        let stream = liblzma::stream::Stream::new_stream_encoder(&filters, check).unwrap();
+        let mut packed = Vec::new();
+        let lines = &b"0 0 0 8 1\n"[..];
+        liblzma::read::XzEncoder::new_stream(lines, stream).read_to_end(&mut packed).unwrap();
+        packed
+    };
+    assert_eq!(records(needs(64 << 20), Options::default()).len(), 1);
+    let error = open(needs(512 << 20), Options::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+}
+
+#[test]
+fn a_trace_of_more_disks_than_anybody_has_is_refused() {
+    let line = |disk: u32| format!("{disk} {disk} {} 8 1\n", disk * 8);
+    let lines: String = (0..1 << 16).map(line).collect();
+    assert_eq!(records(lines.clone().into_bytes(), Options::default()).len(), 1 << 16);
+    let mut reader = open((lines + &line(1 << 16)).into_bytes(), Options::default()).unwrap();
+    let error = reader.find_map(Result::err).expect("one disk too many").to_string();
+    assert!(error.contains("more than 65536 disks"), "{error}");
+}
+
+#[test]
 fn files_longer_than_the_sample_read_to_their_end() {
     let lines: String = (0..50_000).map(|i| format!("{i} 0 {} 8 1\n", i * 8)).collect();
     for packed in [lines.clone().into_bytes(), zstd::encode_all(lines.as_bytes(), 1).unwrap()] {

@@ -10,11 +10,8 @@ use std::collections::BTreeMap;
 use forebay_core::ids::Nanos;
 
 use super::Pace;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, UNDER_WAY_MAX};
 use crate::record::Record;
-
-/// Requests of a trace that are under way at a time, at most.
-const WINDOW_MAX: usize = 1 << 20;
 
 /// When a request may be issued.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,11 +87,8 @@ impl Pacing {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         };
-        if self.window.len() == WINDOW_MAX {
-            let message = format!(
-                "more than {WINDOW_MAX} requests of the trace are under way at request {number}: its latencies cannot be right"
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
+        if self.window.len() == UNDER_WAY_MAX {
+            return Err(Error::too_many_under_way(number));
         }
         let key = (record.time_ns.saturating_add(latency), number);
         self.window.insert(key, None);

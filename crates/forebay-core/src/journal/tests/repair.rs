@@ -354,6 +354,24 @@ fn a_journal_that_is_cut_off_is_an_error() {
 }
 
 #[test]
+fn a_window_that_reaches_beyond_primary_storage_is_neither_ignored_nor_retired() {
+    // The older window has room, the newer one has not: of the newer one a part may be in place.
+    for zeroes in [&[ByteRange::at(SIZE - 512, 512)][..], &[]] {
+        let mut disk = Disk::new(0);
+        disk.record(head(1), &[], &[(1, 0xff, 1)]);
+        disk.record(head(2), zeroes, &[(if zeroes.is_empty() { 63 } else { 2 }, 0x80, 2)]);
+        disk.primary.bytes.truncate(SIZE as usize - 512);
+        let cut = |came| matches!(came, Err(RepairError::Cut { end: SIZE, size }) if size == SIZE - 512);
+        assert!(cut(look::<_, Died>(&mut disk.journal, OWNER, SIZE - 512)));
+        let came = put_in_place(&mut disk.journal, &mut disk.primary, OWNER, SIZE - 512);
+        assert!(matches!(came, Err(RepairError::Cut { .. })), "{came:?}");
+        assert!(disk.primary.done.is_empty() && disk.journal.done.is_empty());
+        disk.primary.bytes.resize(SIZE as usize, 0xDD);
+        assert_eq!(disk.repaired(), (2, 0), "it has its length back");
+    }
+}
+
+#[test]
 fn a_write_that_lands_late_in_the_journal_does_not_reach_primary_storage() {
     let mut disk = Disk::new(0);
     disk.record(head(1), &[], &[(1, 0xff, 1), (2, 0xff, 1)]);
