@@ -3,6 +3,7 @@
 
 use forebay_core::action::{Event, Io, IoOp, Target};
 use forebay_core::engine::Engine;
+use forebay_core::geometry::PAGE;
 use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 
@@ -105,6 +106,7 @@ coverage! {
     rings_torn: "Batches of ring pages of which power took the first one.",
     marks_waited_for: "Writes that waited for a mark.",
     ring_writes: "Batches of ring pages written.",
+    ring_pages: "Their pages.",
     journal_writes: "Headers and superblocks of a journal written.",
     journal_windows: "Windows put in place from a journal.",
     windows_repaired: "Windows that a start put in place.",
@@ -182,6 +184,7 @@ impl Coverage {
         self.journal_windows += counters.journal_windows;
         self.log_writes += counters.log_writes;
         self.ring_writes += counters.ring_writes;
+        self.ring_pages += counters.ring_write_bytes / PAGE;
         self.drops_in_parts += counters.drops_in_parts;
         self.marks_waited_for += counters.writes_waited_for_marks;
         self.destage_writes += counters.destage_writes;

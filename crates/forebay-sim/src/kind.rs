@@ -37,6 +37,10 @@ pub enum Kind {
     Tune,
     /// Restarts with another size of flash.
     Resize,
+    /// Thousands of small blocks on flash.
+    Crowd,
+    /// Several of these at once.
+    Mixed,
     /// Short runs without a crash.
     Short,
     /// Short runs that crash once, and once more while they recover.
@@ -63,6 +67,8 @@ impl Kind {
             Kind::Journal => long(setup::JOURNALED),
             Kind::Tune => long(setup::TUNED),
             Kind::Resize => long(setup::RESIZED),
+            Kind::Crowd => long(setup::CROWDED),
+            Kind::Mixed => long(setup::MIXED),
             Kind::Short => short_run(seed, None, log),
             Kind::Crash => crash(seed, log),
             Kind::Administrator => administrator(seed, log),

@@ -154,20 +154,24 @@ fn resize_flash(rng: &mut Rng, setup: &mut Setup) {
 /// So many blocks that what a discard, a long write or a shrink changes fills several pages of the ring.
 fn crowd(rng: &mut Rng, setup: &mut Setup) {
     let config = &mut setup.config;
-    config.backend.size = rng.between(8 << 20, 16 << 20) & !(PAGE - 1);
+    config.backend.size = rng.between(4 << 20, 12 << 20) & !(PAGE - 1);
     config.block_size = PAGE;
     config.ram_bytes = rng.below(64) * PAGE;
-    config.flash_bytes = rng.between(600, 3_000) * PAGE;
+    // Where it has room for nearly all of the disk, changes come together, instead of with each eviction.
+    config.flash_bytes = config.backend.size / PAGE * rng.between(20, 110) / 100 * PAGE;
     config.backend.discard = rng.chance(800);
     config.ring = None;
     while config.ring.is_none() {
         crate::warm::ring(rng, config);
     }
+    if let Some(ring) = &mut config.ring {
+        ring.record_delay = Nanos::from_micros(rng.pick(&[500, 50_000]));
+    }
     let size = config.backend.size;
     let load = &mut setup.load;
     load.requests = rng.between(200, 500);
     (load.weights[3], load.weights[4]) = (rng.between(1, 8), rng.below(3));
-    load.length_max = rng.pick(&[128 << 10, 1 << 20]);
+    load.length_max = rng.pick(&[128 << 10, 1 << 20, 8 << 20]);
     load.hot = rng.pick(&[0, 500]);
     load.spots = (0..rng.between(1, 8)).map(|_| rng.below(size / PAGE) * PAGE).collect();
     setup.check_every = 200;
@@ -186,6 +190,9 @@ fn mix(rng: &mut Rng, setup: &mut Setup) {
     }
     setup.quiet = false;
     setup.config.backend.read_only = false;
+    // Those of a quiet disk are long.
+    setup.config.backend_timeout = Nanos::from_millis(rng.between(20, 200));
+    setup.config.flash_timeout = Nanos::from_millis(rng.between(5, 100));
     if rng.chance(400) {
         if setup.config.write_log.is_none() {
             write_log(rng, &mut setup.config);

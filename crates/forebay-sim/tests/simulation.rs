@@ -1,8 +1,8 @@
 //! The engine under simulation, as a part of `make test`; `make soak` goes on from there.
 
 use forebay_sim::setup::{
-    COMPARING, DISCARDING, DYING, JOURNALED, RESIZED, RESTARTING, ROTTING, SWITCHING, TEARING,
-    TUNED,
+    COMPARING, CROWDED, DISCARDING, DYING, JOURNALED, MIXED, RESIZED, RESTARTING, ROTTING,
+    SWITCHING, TEARING, TUNED,
 };
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
@@ -152,6 +152,21 @@ fn flash_of_another_size_is_warm_and_says_nothing_old() {
     let coverage = pass_all((RESIZED..).take(450));
     assert!(coverage.resized_warm > 100 && coverage.blocks_kept > 5000, "{coverage:?}");
     assert!(coverage.flash_resizes > 1000 && coverage.flash_shrunk > 300, "{coverage:?}");
+}
+
+#[test]
+fn thousands_of_blocks_that_change_at_once_are_recorded_whole() {
+    let coverage = pass_all((CROWDED..).take(60));
+    assert!(coverage.warm_restarts > 200 && coverage.blocks_kept > 20_000, "{coverage:?}");
+    assert!(coverage.ring_pages > coverage.ring_writes + 300, "{coverage:?}");
+}
+
+#[test]
+fn troubles_of_several_kinds_at_once_break_no_rule() {
+    let coverage = pass_all((MIXED..).take(400));
+    assert!(coverage.mode_changes > 300 && coverage.tunings > 1000, "{coverage:?}");
+    assert!(coverage.logs_died > 100 && coverage.windows_repaired > 20, "{coverage:?}");
+    assert!(coverage.flash_resizes > 100 && coverage.compares_written > 100, "{coverage:?}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ use crate::write_back::WriteBack;
 
 use crate::cx::io::{IoKind, RequestIo};
 use crate::cx::{self, Cx, Shared};
-use flow::mode::DrainHold;
+use flow::mode::Hold;
 pub use grow::Growth;
 pub use setup::{ConfigError, metadata_bytes};
 
@@ -84,7 +84,7 @@ pub(crate) struct Parts {
     primary: Primary,
     /// The mode that the disk is in; what it is to be in is in `config`.
     mode: Mode,
-    drain_hold: DrainHold,
+    hold: Hold,
     /// Something was told since [`Engine::proceed`].
     was_told: bool,
     /// When it proceeded last: nothing that was due before is due any more. Hits in RAM come and go without that.

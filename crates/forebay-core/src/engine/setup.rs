@@ -1,6 +1,6 @@
 //! Making an engine: checks of the configuration, sizes of everything.
 
-use super::flow::mode::DrainHold;
+use super::flow::mode::Hold;
 use super::flow::read;
 use super::{Engine, Parts};
 use crate::cache::{self, Cache};
@@ -73,7 +73,7 @@ impl Engine {
             mode: if config.mode.logs() { Mode::WriteThrough } else { config.mode },
             was_told: false,
             proceeded: Nanos(0),
-            drain_hold: DrainHold::Free,
+            hold: Hold::Free,
             refuses: None,
         };
         let shared = Shared::new(config, grid, ios_max);

@@ -91,6 +91,17 @@ impl Parts {
             self.finish_zero(key, cx);
             return true;
         }
+        if job.kind == ZeroKind::Discard && !cx.config.backend.write_zeroes {
+            // It came while there was no log, which would have all of it written. What was discarded is flushed.
+            match job.fua {
+                true => {
+                    self.requests.table[key].job = Job::Flush;
+                    self.wait_for_log(key, cx);
+                }
+                false => self.finish_zero(key, cx),
+            }
+            return true;
+        }
         let Some(write_back) = &mut self.write_back else { return false };
         // What was done beside the log is its own no more, and newer writes may be there.
         let range = ByteRange::new(job.cursor, self.requests.table[key].range.end);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  without log ──► hold new writes ─► those under way end ─► flush primary storage ─┬─ ok ─────► with log
-//!       ▲                                                                           └─ failed
+//!       ▲                               │ takes too long     │                      └─ failed
 //!       └──────────── a pause, in which writes go on without log ◄────────────────────────┘
 //!  with log ─────► drain: the throttle tightens ─► nearly clean: hold new writes ─► clean ─► without log
 //!                    ▲                                 │ destaging stops, or takes too long
@@ -25,9 +25,12 @@ use crate::write_back::WriteBack;
 const HOLD_TIME: Nanos = Nanos::from_millis(200);
 /// The same in pages, where nothing was destaged so far.
 const HOLD_PAGES: u64 = 256;
-/// Longest that a drain holds writers at a time, whatever was expected, and how long it lets them go on then.
+/// Longest that a drain holds writers at a time, whatever was expected.
 const HOLD_MAX: Nanos = Nanos::from_millis(1_000);
+/// How long a change of mode lets writers go on that it held for too long.
 const HOLD_PAUSE: Nanos = Nanos::from_millis(10_000);
+/// The part of a request's time for which a mode with a log may hold it: a slow flush ends in it, a hanging one does not.
+const ENTERING_PART: u64 = 4;
 
 /// How far a change of mode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +45,10 @@ pub(in crate::engine) enum ModeChange {
     Draining,
 }
 
-/// Whether a drain holds writers, so that it comes to its end.
+/// Whether a change of mode holds writers, so that it comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum DrainHold {
-    /// It does as soon as what is dirty will take but a moment.
+pub(in crate::engine) enum Hold {
+    /// A drain does as soon as what is dirty will take but a moment, any other change at once.
     Free,
     /// It does.
     Since(Nanos),
@@ -97,16 +100,15 @@ impl Parts {
 
     /// When a change of mode that waits for a flush goes on.
     pub(in crate::engine) fn mode_deadline(&self, shared: &Shared) -> Nanos {
-        match (self.mode_change(shared), self.drain_hold) {
+        match (self.mode_change(shared), self.hold) {
             (ModeChange::Blocked { until }, _) => until,
             // Over by now, and nobody has looked since.
             (ModeChange::Entering { .. }, _) if self.primary.retry_at() > self.proceeded => {
                 self.primary.retry_at()
             }
-            (ModeChange::Draining, DrainHold::Since(since)) => since.plus(HOLD_MAX),
-            (ModeChange::Draining, DrainHold::NotBefore(at)) => at,
-            (ModeChange::Draining, DrainHold::Free) => Nanos::NEVER,
-            (ModeChange::Settled | ModeChange::Entering { .. }, _) => Nanos::NEVER,
+            (ModeChange::Settled, _) | (_, Hold::Free) => Nanos::NEVER,
+            (change, Hold::Since(since)) => since.plus(hold_max(change, &shared.config)),
+            (_, Hold::NotBefore(at)) => at,
         }
     }
 
@@ -119,35 +121,41 @@ impl Parts {
     pub(in crate::engine) fn holds_writes(&self, shared: &Shared) -> bool {
         match self.mode_change(shared) {
             ModeChange::Settled | ModeChange::Blocked { .. } => false,
-            ModeChange::Entering { .. } => true,
+            ModeChange::Entering { .. } => !matches!(self.hold, Hold::NotBefore(_)),
             ModeChange::Draining => {
                 let failed = self.write_back.as_ref().is_some_and(|log| log.failed().is_some());
-                failed || matches!(self.drain_hold, DrainHold::Since(_))
+                failed || matches!(self.hold, Hold::Since(_))
             }
         }
     }
 
-    /// Decides whether the drain holds writers from now on; true when those who were held go on.
-    fn hold_for_drain(&mut self, shared: &Shared) -> bool {
-        let before = self.drain_hold;
-        let is_near = self.is_draining(shared)
-            && self.write_back.as_ref().is_some_and(|log| is_nearly_drained(log, &shared.config));
-        self.drain_hold = match before {
-            DrainHold::NotBefore(at) if shared.now < at => before,
-            _ if !is_near => DrainHold::Free,
-            DrainHold::Since(since) if shared.now >= since.plus(HOLD_MAX) => {
-                DrainHold::NotBefore(shared.now.plus(HOLD_PAUSE))
+    /// Decides whether the change of mode holds writers from now on; true when those who were held go on.
+    fn hold_for_change(&mut self, change: ModeChange, shared: &Shared) -> bool {
+        let before = self.hold;
+        let is_near = match change {
+            ModeChange::Settled | ModeChange::Blocked { .. } => false,
+            ModeChange::Entering { .. } => true,
+            ModeChange::Draining => {
+                let log = self.write_back.as_ref();
+                log.is_some_and(|log| is_nearly_drained(log, &shared.config))
             }
-            DrainHold::Since(_) => before,
-            DrainHold::Free | DrainHold::NotBefore(_) => DrainHold::Since(shared.now),
         };
-        let holds = |hold| matches!(hold, DrainHold::Since(_));
-        holds(before) && !holds(self.drain_hold)
+        self.hold = match before {
+            Hold::NotBefore(at) if shared.now < at => before,
+            _ if !is_near => Hold::Free,
+            Hold::Since(since) if shared.now >= since.plus(hold_max(change, &shared.config)) => {
+                Hold::NotBefore(shared.now.plus(HOLD_PAUSE))
+            }
+            Hold::Since(_) => before,
+            Hold::Free | Hold::NotBefore(_) => Hold::Since(shared.now),
+        };
+        let holds = |hold| matches!(hold, Hold::Since(_));
+        holds(before) && !holds(self.hold)
     }
 
     /// Changes the mode when everything is ready for it; true when it did.
     pub(in crate::engine) fn advance_mode(&mut self, cx: &mut Cx<'_>) -> bool {
-        let lets_go = self.hold_for_drain(cx);
+        let lets_go = self.hold_for_change(self.mode_change(cx), cx);
         if let Some(write_back) = self.write_back.as_mut().filter(|_| lets_go) {
             write_back.note_room();
         }
@@ -211,6 +219,14 @@ impl Parts {
             }
             Stage::Logged | Stage::Durable | Stage::Throttled => true,
         })
+    }
+}
+
+/// How long a change of mode holds writers at a time.
+fn hold_max(change: ModeChange, config: &Config) -> Nanos {
+    match change {
+        ModeChange::Entering { .. } => Nanos(config.backend_timeout.0 / ENTERING_PART),
+        ModeChange::Settled | ModeChange::Blocked { .. } | ModeChange::Draining => HOLD_MAX,
     }
 }
 

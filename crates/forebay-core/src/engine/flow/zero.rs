@@ -190,6 +190,7 @@ impl Parts {
 
     /// The backend zeroed or discarded a piece, or could not.
     pub(in crate::engine) fn on_zeroed(&mut self, key: Key, status: IoStatus, cx: &mut Cx<'_>) {
+        let start = self.requests.table[key].range.start;
         let job = self.requests.table[key].job.zero_mut();
         if status == IoStatus::Unsupported {
             match job.kind {
@@ -198,7 +199,7 @@ impl Parts {
                     self.requests.end_io(key, IoStatus::Ok, cx);
                     return self.on_zero_piece(key, cx);
                 }
-                ZeroKind::WriteZeroes { fast_only: false, .. } => {
+                ZeroKind::WriteZeroes { fast_only, .. } if !fast_only || job.cursor > start => {
                     job.by_writing = true;
                     self.requests.end_io(key, IoStatus::Ok, cx);
                     if self.requests.table[key].answered {
@@ -206,7 +207,8 @@ impl Parts {
                     }
                     return cx.ready.push_back(key);
                 }
-                ZeroKind::WriteZeroes { fast_only: true, .. } => {}
+                // Nothing of it is done.
+                ZeroKind::WriteZeroes { .. } => {}
             }
         }
         self.requests.end_io(key, status, cx);

@@ -120,6 +120,48 @@ fn writes_are_not_held_for_a_mode_that_primary_storage_keeps_from_by_failing_its
     assert_eq!(rig.engine.statistics(rig.now).log.expect("a log").state, LogState::Active);
 }
 
+/// Milliseconds that writes waited one after the other, 14 of them; what `hangs` says never ends.
+fn waits_behind(rig: &mut Rig, hangs: &str) -> Vec<u64> {
+    let mut waits = Vec::new();
+    for tag in 10..24 {
+        rig.write(tag, 65536, 4096, 8);
+        let began = rig.now;
+        while !rig.has_reply(tag) {
+            while let Some(at) = rig.drawn().iter().position(|io| io != hangs) {
+                rig.complete(at, IoStatus::Ok);
+            }
+            rig.tick(100);
+            assert!(rig.now.since(began) < rig.engine.config().backend_timeout, "{waits:?}");
+        }
+        assert!(rig.replied(tag).1.is_ok());
+        waits.push(rig.now.since(began).0 / 1_000_000);
+        rig.tick(1_000);
+    }
+    waits
+}
+
+#[test]
+fn writes_are_held_for_a_moment_at_a_time_for_a_mode_that_a_hanging_write_or_flush_keeps_from() {
+    for hangs in ["W 0+4096", "F 0+0"] {
+        let mut rig = Rig::new(Config { mode: Mode::WriteThrough, ..with_log() });
+        rig.tick(0);
+        rig.grant();
+        rig.write(1, 0, 4096, 9);
+        if hangs == "F 0+0" {
+            rig.settle();
+        }
+        rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+        rig.run_actions();
+        let waits = waits_behind(&mut rig, hangs);
+        let held = waits.iter().filter(|&&wait| wait >= 500).count();
+        assert!((1..=2).contains(&held), "{hangs}: {waits:?}");
+        assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+        rig.complete(rig.find(hangs), IoStatus::Ok);
+        pass(&mut rig, 22_000, false);
+        assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    }
+}
+
 fn zeroes() -> Op {
     Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false }
 }
@@ -348,6 +390,27 @@ fn a_drain_that_is_called_off_leaves_the_log_to_answer_reads() {
 }
 
 /// A log would take zeroes of any alignment at once. Without one the ends of these are read and written.
+#[test]
+fn a_discard_that_meets_a_log_is_not_written_as_zeroes() {
+    for fua in [false, true] {
+        let mut rig = Rig::new(zeroed_by_writing());
+        rig.tick(0);
+        rig.grant();
+        rig.write(1, 0, 4096, 9);
+        rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+        rig.run_actions();
+        rig.submit(2, 0, 8 << 20, Op::Discard { fua });
+        assert!(!rig.has_reply(2), "it waits for the mode");
+        rig.settle_log();
+        assert_eq!((rig.engine.mode(), rig.replied(2).1), (Mode::WriteBack, IoStatus::Ok));
+        assert_eq!(rig.counters().backend_write_bytes, 4096, "nothing but the write");
+        rig.expect_bytes(0, 4096, 9);
+        rig.write(3, 0, 4096, 7);
+        rig.log();
+        assert!(rig.has_reply(3), "its range is free");
+    }
+}
+
 #[test]
 fn zeroes_that_must_be_fast_change_nothing_when_the_log_that_would_take_them_goes() {
     let mut config = with_log();

@@ -194,6 +194,28 @@ fn zeroes_that_the_backend_turns_out_not_to_support_are_written() {
 }
 
 #[test]
+fn zeroes_that_must_be_fast_are_refused_before_any_of_them_is_there_or_not_at_all() {
+    const PIECE: u64 = 64 << 20;
+    for refused in 0..2 {
+        let mut config = config();
+        config.backend.size = 2 * PIECE;
+        config.backend.write_zeroes = true;
+        let mut rig = Rig::new(config);
+        let op = Op::WriteZeroes { may_unmap: false, fast_only: true, fua: false };
+        rig.submit(1, 0, PIECE + 4096, op);
+        for piece in 0..=refused {
+            let status = if piece == refused { IoStatus::Unsupported } else { IoStatus::Ok };
+            rig.complete(0, status);
+        }
+        rig.settle();
+        let expect = [IoStatus::Unsupported, IoStatus::Ok][refused];
+        assert_eq!(rig.replied(1).1, expect);
+        let is_zeroed = rig.backend[..PIECE as usize + 4096].iter().all(|byte| *byte == 0);
+        assert_eq!(is_zeroed, refused == 1);
+    }
+}
+
+#[test]
 fn a_discard_drops_whole_logical_blocks_from_the_cache() {
     let mut rig = Rig::new(config());
     rig.read(1, 0, 8192);

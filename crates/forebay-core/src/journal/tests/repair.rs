@@ -361,7 +361,8 @@ fn a_window_that_reaches_beyond_primary_storage_is_neither_ignored_nor_retired()
         disk.record(head(1), &[], &[(1, 0xff, 1)]);
         disk.record(head(2), zeroes, &[(if zeroes.is_empty() { 63 } else { 2 }, 0x80, 2)]);
         disk.primary.bytes.truncate(SIZE as usize - 512);
-        let cut = |came| matches!(came, Err(RepairError::Cut { end: SIZE, size }) if size == SIZE - 512);
+        let cut =
+            |came| matches!(came, Err(RepairError::Cut { end: SIZE, size }) if size == SIZE - 512);
         assert!(cut(look::<_, Died>(&mut disk.journal, OWNER, SIZE - 512)));
         let came = put_in_place(&mut disk.journal, &mut disk.primary, OWNER, SIZE - 512);
         assert!(matches!(came, Err(RepairError::Cut { .. })), "{came:?}");
