@@ -165,12 +165,14 @@ def a_disk_whose_device_is_missing_is_refused_and_comes_back_with_it(bed):
     assert "and may be on that one" in said.stdout + said.stderr, said
     # It cannot be drained, neither while it is away nor when it is back and has what nobody serves.
     assert "cannot be looked at, and may have writes" in tell(bed, served, "drain", bed.path("x"), code=1)
+    os.rename(bed.path("a.raw"), bed.path("image"))
     os.rmdir(bed.path("x"))
     os.rename(bed.path("away"), bed.path("x"))
+    eventually(lambda: "a.raw" in shown(), "its flash was found, and it has no image", seconds=20)
     assert "has writes of the disk 'a'" in tell(bed, served, "drain", bed.path("x"), code=1)
     assert "a  NOT SERVED" in shown()
-    served.reload()
-    eventually(lambda: devices(bed, served).get("x") == ["a"], "it is served where its writes are")
+    os.rename(bed.path("image"), bed.path("a.raw"))
+    eventually(lambda: devices(bed, served).get("x") == ["a"], "it is served where its writes are", seconds=20)
     check(client(bed, "a"), 1)
     # The file cannot take a device away from a disk; by another path it is the same one.
     os.symlink(bed.path("x"), bed.path("link"))
@@ -181,6 +183,29 @@ def a_disk_whose_device_is_missing_is_refused_and_comes_back_with_it(bed):
     assert said.returncode == 1 and "first 'forebay pool drain %s'" % bed.path("x") in said.stderr, said
     assert devices(bed, served)["x"] == ["a"]
     check(client(bed, "a"), 1)
+    served.server.kill()
+
+
+@test(forebay_only=True)
+def a_device_that_has_old_writes_of_a_disk_at_work_is_not_added(bed):
+    images(bed, "a")
+    slow = disk(bed, "a", flash(16) + BACK).replace("file:", "model:san?latency=400ms&iops=20&inner=file:")
+    served = Served(bed, slow, more=pool(bed, "x", "y"))
+    handle = client(bed, "a")
+    write(handle, 1)
+    at = next(name for name, disks in devices(bed, served).items() if disks)
+    served.server.kill()
+    # It is dead for ever, and the disk begins anew.
+    os.rename(bed.path(at), bed.path("old"))
+    os.unlink(bed.path("a.raw.forebay"))
+    served.write(slow, more=pool(bed, "y" if at == "x" else "x"))
+    served.server.start()
+    assert served.disks() == ["a"]
+    said = tell(bed, served, "add-device", "fast", bed.path("old"), code=1)
+    assert "has writes or reservations of the disk 'a'" in said, said
+    os.unlink(bed.path("old"))
+    device(bed, "old")
+    assert "joins the pool" in tell(bed, served, "add-device", "fast", bed.path("old"))
     served.server.kill()
 
 

@@ -81,7 +81,14 @@ def a_write_back_disk_goes_to_another_shard_under_load(bed):
 def what_cannot_be_moved_is_told(bed):
     for name in "ab":
         bed.image(name + ".raw", MIB)
-    served = Served(bed, disk(bed, "a"), disk(bed, "b"))
+    served = Served(bed, disk(bed, "a"), disk(bed, "b"), disk(bed, "m", backend="mem:1MiB"))
+    handle = client(bed, "m")
+    handle.pwrite(pattern(0, 4096, 1), 0)
+    to = str(1 - shards(bed, served.control)["m"])
+    assert "its primary storage is memory" in move(bed, served.control, "m", "--to", to, code=1)
+    assert bytes(handle.pread(4096, 0)) == pattern(0, 4096, 1)
+    handle.shutdown()
+    bed.run([bed.program, "disk", "remove", "m", "--control", served.control])
     assert "there is no shard 2: there are 0 to 1" in move(bed, served.control, "a", "--to", "2", code=1)
     assert "no disk 'c'" in move(bed, served.control, "c", code=1)
     # Without a shard it goes where there are fewest disks.
@@ -384,6 +391,32 @@ def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_onl
     assert sorted(move(bed, served.control, "b")["disks"]) == ["a", "b"]
     assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 1)
     load.stop()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_that_does_not_end_to_be_opened_again_holds_up_no_change_of_others(bed):
+    bed.image("a.raw", SIZE)
+    storage = server_whose_second_flush_hangs(bed, bed.image("b.raw", SIZE))
+    b = disk(bed, "b", 'backend-timeout = "120s"\n', backend=storage.uri)
+    served = Served(bed, disk(bed, "a"), b)
+    other = client(bed, "b")
+    other.pwrite(pattern(0, 4096, 1), 0)
+    for name in ("first", "hang"):
+        open(bed.path(name), "w").close()
+    changes = told(bed, served, "set", "b", "--block-size", "4KiB", code=1)
+    assert "does not end" in changes["b"][1] and "clients wait" in changes["b"][1], changes
+    assert "does not end" in served.stats("b")["storage_changed"]
+    began = time.monotonic()
+    assert told(bed, served, "set", "a", "--block-size", "4KiB") == {"a": ("opened-again", None)}
+    assert move(bed, served.control, "a")["disks"] == ["a"]
+    assert time.monotonic() - began < 20
+    os.unlink(bed.path("hang"))
+    assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 1), "it goes on as it was"
+    eventually(lambda: served.stats("b")["storage_changed"] is None, "nobody waits any more")
+    assert told(bed, served, "set", "b", "--block-size", "4KiB") == {"b": ("opened-again", None)}
+    other.pwrite(pattern(0, 4096, 2), 0)
+    assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 2)
     assert served.server.stop() == 0
 
 

@@ -3,6 +3,7 @@ import json
 import os
 import random
 import socket
+import subprocess
 import time
 import types
 
@@ -10,7 +11,7 @@ import iscsi
 import nbdraw
 import test_vhost
 from bed import MIB, eventually, need_program, pattern, test
-from test_reload import Served, client, disk
+from test_reload import Load, Served, client, disk
 from test_reservations import RESERVE, attach, check, initiator
 from test_resize import lengthen
 from test_settings import restart, settings, told
@@ -134,6 +135,10 @@ def a_disk_that_cannot_be_opened_so_goes_on_as_it_was(bed):
     bed.run([bed.program, "disk", "pause", "a", "--control", served.control])
     change(bed, served, verifier, recorder="0")
     assert served.stats("a")["log"]["is_paused"], "it is paused as before"
+    changes = told(bed, served, "set", "a", "--flash", bed.path("other") + ":24MiB", code=1)
+    stats = served.stats("a")
+    assert "destaging is paused" in changes["a"][1] and stats["log"]["is_paused"], (changes, stats)
+    assert stats["mode_actual"] == "write-back", stats
     bed.run([bed.program, "disk", "resume", "a", "--control", served.control])
     bed.run([bed.program, "disk", "set", "a", "--max-destage-rate", "4KiB", "--control", served.control])
     eventually(lambda: served.stats("a")["log"]["dirty_bytes"] > MIB, "there is something to destage")
@@ -141,8 +146,9 @@ def a_disk_that_cannot_be_opened_so_goes_on_as_it_was(bed):
     assert "not destaged within 10 s" in changes["a"][1], changes
     bed.run([bed.program, "disk", "set", "a", "--max-destage-rate", "64MiB", "--control", served.control])
     bed.run([bed.program, "disk", "quiesce", "a", "--for", "1m", "--control", served.control])
-    changes = told(bed, served, "set", "a", "--recorder", "1MiB", code=1)
-    assert "held by 'disk quiesce'" in changes["a"][1], changes
+    for setting in (("--recorder", "1MiB"), ("--flash", bed.path("other") + ":24MiB")):
+        changes = told(bed, served, "set", "a", *setting, code=1)
+        assert "held by 'disk quiesce'" in changes["a"][1], changes
     bed.run([bed.program, "disk", "quiesce", "a", "--end", "--control", served.control])
     finish(bed, served, verifier)
 
@@ -162,7 +168,7 @@ def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
         eventually(lambda: served.stats("a")["storage_changed"] is None, "it is back")
     assert "its clients wait" in changes["a"][1], changes
     assert "tried again every second" in served.stats("a")["storage_changed"]
-    assert "ending" in told(bed, served, "set", "a", "--mode", "write-through", code=1)["a"][1]
+    assert "opened again" in told(bed, served, "set", "a", "--mode", "write-through", code=1)["a"][1]
     waiting = verifier.settle()
     command = [bed.program, "disk", "detach", "a", "--control", served.control]
     assert "being opened again" in bed.run(command, code=None).stderr
@@ -217,6 +223,81 @@ def a_write_that_is_half_sent_is_waited_for_ten_seconds(bed):
         assert bytes(other.pread(8192, 4096)) == data
     other.shutdown()
     assert served.server.stop() == 0
+
+
+def change_an_image_while_its_disk_ends(bed, served, change):
+    """Of a disk with dirty data, which is opened again and waits for a client until the image is changed: what is told of it."""
+    handle = client(bed, "a")
+    bed.run([bed.program, "disk", "pause", "a", "--control", served.control])
+    for at in range(MIB, 2 * MIB, 4096):
+        handle.pwrite(pattern(at, 4096, 7), at)
+    handle.shutdown()
+    load, data = Load(client(bed, "a")), pattern(2 * MIB, 8192, 8)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(bed.path("a.sock"))
+        nbdraw.go(one, "a")
+        one.sendall(nbdraw.request(nbdraw.WRITE, 2 * MIB, len(data)) + data[:5000])
+        setting = bed.spawn([bed.program, "disk", "set", "a", "--block-size", "4KiB", "--json", "--control", served.control],
+                            stdout=subprocess.PIPE, text=True)
+
+        def waits():
+            before = load.rounds
+            time.sleep(0.3)
+            return load.rounds == before
+        eventually(waits, "clients wait")
+        change()
+        one.sendall(data[5000:])
+        said = json.loads(setting.communicate(timeout=60)[0])["changes"][0]
+    return load, said
+
+
+def check_image_changes(bed, served, load):
+    """Clients have all that was acknowledged, and primary storage gets it."""
+    load.stop()
+    handle = client(bed, "a")
+    for at in range(MIB, 2 * MIB, 4096):
+        assert bytes(handle.pread(4096, at)) == pattern(at, 4096, 7), at
+    assert bytes(handle.pread(8192, 2 * MIB)) == pattern(2 * MIB, 8192, 8)
+    handle.shutdown()
+    bed.run([bed.program, "disk", "resume", "a", "--control", served.control])
+    bed.run([bed.program, "disk", "flush", "a", "--control", served.control])
+    assert served.server.stop() == 0
+
+
+BACK = 'mode = "write-back"\nwrite-log = "8MiB"\nbackend-exclusive = true\n'
+
+
+@test(forebay_only=True)
+def an_image_that_becomes_longer_while_its_disk_is_opened_again_holds_up_nobody(bed):
+    bed.image("a.raw", SIZE)
+    served = Served(bed, disk(bed, "a", 'flash = "%s:24MiB"\n' % bed.path("pool") + BACK))
+    load, said = change_an_image_while_its_disk_ends(bed, served, lambda: lengthen(bed.path("a.raw"), SIZE + MIB))
+    assert said["error"] is None, said
+    eventually(lambda: client_size(bed) == SIZE + MIB, "clients see it")
+    check_image_changes(bed, served, load)
+
+
+def client_size(bed):
+    handle = client(bed, "a")
+    size = handle.get_size()
+    handle.shutdown()
+    return size
+
+
+@test(forebay_only=True)
+def an_image_that_is_cut_while_its_disk_is_opened_again_can_be_decided_about(bed):
+    image = bed.image("a.raw", SIZE)
+    served = Served(bed, disk(bed, "a", 'flash = "%s:24MiB"\n' % bed.path("pool") + BACK))
+    load, said = change_an_image_while_its_disk_ends(bed, served, lambda: os.truncate(image, SIZE - MIB))
+    assert "its clients wait" in said["error"], said
+    os.truncate(image, SIZE)
+    rounds = load.rounds
+    command = [bed.program, "disk", "open", "a", "--control", served.control]
+    assert "its clients wait" in bed.run(command, code=None).stderr
+    bed.run([bed.program, "disk", "resolve", "a", "--pool", bed.path("pool"), "--use-log", "--control", served.control])
+    eventually(lambda: load.rounds > rounds + 50 or load.error, "clients go on")
+    assert not load.error
+    check_image_changes(bed, served, load)
 
 
 @test(forebay_only=True)

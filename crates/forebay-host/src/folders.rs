@@ -35,6 +35,11 @@ pub fn folder() -> PathBuf {
     }
 }
 
+/// True where a service has a folder of control sockets, and this user is neither it nor root.
+pub fn is_of_service_only() -> bool {
+    Path::new(RUNTIME).is_dir() && folder() != Path::new(RUNTIME)
+}
+
 /// The folder of what this host remembers of primary storage, unless another one is given; `None` where this user has none.
 pub fn state_folder() -> Option<PathBuf> {
     if let Some(folder) = of_host(STATE, "STATE_DIRECTORY") {

@@ -7,9 +7,9 @@
 //! the bytes and the order of the steps; this gives it files, devices and exports.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -459,14 +459,15 @@ fn refuse_link(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file of that size at least; what it has stays. Sparse: it takes as much as is written to it.
+/// A file of that size at least; what it has stays. Sparse: it takes as much as is written to it. It gets what guests write:
+/// nobody else may read that.
 fn make_file(path: &Path, size: u64) -> Result<()> {
     let cannot = || format!("cannot make {}", path.display());
     if path.metadata().is_ok_and(|there| !there.is_file()) {
         bail!("{} is no regular file", path.display());
     }
     // Nothing is made where a link leads to nothing: who may write in the folder may have put it there.
-    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let file = match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             OpenOptions::new().write(true).open(path)
@@ -474,6 +475,11 @@ fn make_file(path: &Path, size: u64) -> Result<()> {
         made => made,
     };
     let file = file.with_context(cannot)?;
+    let mode = file.metadata().with_context(cannot)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        // A file of somebody else is as he wants it.
+        let _ = file.set_permissions(Permissions::from_mode(mode & 0o700));
+    }
     if file.metadata().with_context(cannot)?.len() < size {
         file.set_len(size).with_context(cannot)?;
     }

@@ -300,6 +300,14 @@ impl DiskHandle {
         held
     }
 
+    /// Whether it may leave its pool now, for which its log is emptied.
+    ///
+    /// # Errors
+    /// Destaging is held or paused, or the shard has ended.
+    pub async fn check_leave(&self) -> anyhow::Result<()> {
+        self.ask(|on| on.disk.check_leave(on.now)).await?.map_err(anyhow::Error::msg)
+    }
+
     /// Its clients wait no longer.
     pub fn let_clients_go_on(&self) {
         // There is always room for that.

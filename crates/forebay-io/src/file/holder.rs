@@ -5,6 +5,8 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{fstat, major, minor};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// `PF_EXITING` of the kernel's process flags.
 const EXITING: u64 = 0x4;
@@ -30,8 +32,16 @@ fn holder_of(line: &str, file: &str) -> Option<u32> {
 
 /// True when the process exists and is not on its way out.
 fn is_living(process: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
-    is_living_by(&stat)
+    match fs::read_to_string(format!("/proc/{process}/stat")) {
+        Ok(stat) => is_living_by(&stat),
+        // A service may not see those of others, which are there all the same.
+        Err(_) => is_of_another_user(process),
+    }
+}
+
+fn is_of_another_user(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::PERM))
 }
 
 fn is_living_by(stat: &str) -> bool {

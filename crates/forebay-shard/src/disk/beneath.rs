@@ -17,10 +17,12 @@ use super::ShardDisk;
 use super::detach::{Detaching, ENDING};
 use crate::NewDisk;
 
-pub(super) const OPENED_AGAIN: &str =
-    "the disk is being opened again with other settings: try again in a moment";
+pub(super) const OPENED_AGAIN: &str = "the disk is being opened again: try again in a moment";
 
 const QUIESCED: &str = "destaging is held by 'disk quiesce': wait until that is over";
+
+const PAUSED: &str =
+    "destaging is paused, and has to empty its write log: first 'forebay disk resume'";
 
 impl ShardDisk {
     /// Has its clients wait; true when it owes them nothing, and all that was answered `is_sent`.
@@ -39,6 +41,20 @@ impl ShardDisk {
         Ok(is_sent && is_told && self.port.engine.owes_nothing())
     }
 
+    /// Whether it may leave its pool, for which its log is emptied.
+    ///
+    /// # Errors
+    /// An administrator keeps destaging from that.
+    pub(crate) fn check_leave(&self, now: Nanos) -> Result<(), String> {
+        if self.port.engine.is_held(now) {
+            return Err(QUIESCED.to_owned());
+        }
+        match self.port.engine.log_statistics(now) {
+            Some(log) if log.is_paused => Err(PAUSED.to_owned()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Its clients go on.
     pub(crate) fn let_clients_go_on(&mut self) {
         if !self.is_ending() {
@@ -54,6 +70,11 @@ impl ShardDisk {
         if !self.is_done() {
             self.port.is_held = false;
         }
+    }
+
+    /// Why a disk that is ending cannot be changed.
+    pub(super) fn why_closed(&self) -> &'static str {
+        if self.is_held() { OPENED_AGAIN } else { ENDING }
     }
 
     /// True while its clients are held.

@@ -95,7 +95,7 @@ impl ShardDisk {
     /// What it lacks, or the disk is ending.
     pub(crate) fn change_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
         if self.is_ending() {
-            return Err(ENDING.to_owned());
+            return Err(self.why_closed().to_owned());
         }
         self.set_mode(now, mode)?;
         self.cancel_detach("its mode was set");
@@ -108,7 +108,7 @@ impl ShardDisk {
     /// The disk is ending, or all writes wait until the log is empty.
     pub(crate) fn change_pause(&mut self, now: Nanos, pause: bool) -> Result<(), String> {
         if self.is_ending() {
-            return Err(ENDING.to_owned());
+            return Err(self.why_closed().to_owned());
         }
         let log = self.port.engine.log_statistics(now);
         if pause && log.is_some_and(|log| log.failure.is_some() && !log.is_clean) {

@@ -36,7 +36,8 @@ use forebay_io::reactor::Reactor;
 
 use crate::status::{DiskStatus, PrimaryState};
 use answers::Waiting;
-use detach::{Detaching, ENDING};
+use beneath::OPENED_AGAIN;
+use detach::Detaching;
 use ending::Ending;
 use storage::Storage;
 
@@ -162,7 +163,7 @@ impl ShardDisk {
     /// What cannot be set so, or the disk is ending.
     pub(crate) fn tune(&mut self, now: Nanos, tuning: Tuning) -> Result<(), String> {
         if self.is_ending() {
-            return Err(ENDING.to_owned());
+            return Err(self.why_closed().to_owned());
         }
         let Port { engine, actions, .. } = &mut self.port;
         engine.tune(now, tuning, actions).map_err(|error| error.to_string())
@@ -178,8 +179,11 @@ impl ShardDisk {
     /// # Errors
     /// Destaging is held already, or the disk is ending.
     pub(crate) fn begin_hold(&mut self, now: Nanos, span: Duration) -> Result<u64, String> {
-        if self.is_ending() || self.is_held() {
-            return Err(ENDING.to_owned());
+        if self.is_held() {
+            return Err(OPENED_AGAIN.to_owned());
+        }
+        if self.is_ending() {
+            return Err(self.why_closed().to_owned());
         }
         if self.port.engine.is_held(now) {
             return Err("destaging is held already, by another 'disk quiesce' or for the disk to grow: wait until that is over".to_owned());

@@ -203,6 +203,11 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
         if found.is_empty() && !starting.is_empty() {
             bail!("no disk is running yet; these start: {}", starting.join(", "));
         }
+        if found.is_empty() && control.is_none() && folders::is_of_service_only() {
+            bail!(
+                "no disk of this user is running (looked in {place}): give 'sudo forebay' for those of the service{silent}"
+            );
+        }
         if found.is_empty() {
             bail!(
                 "no disk is running (looked in {place}); start one with 'forebay run', or give --control PATH{silent}"

@@ -4,7 +4,7 @@
 //! itself; the disk can be started then.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use forebay_host::fence::resolve::{self, Decision};
@@ -12,7 +12,7 @@ use forebay_host::folders::state_folder;
 
 use super::client;
 use crate::cli::disk::{NamedArgs, ResolveArgs};
-use crate::daemon::api::{RefusedDisk, Resolved, Sides};
+use crate::daemon::api::{DiskInfo, Resolved, Sides};
 
 /// Shows both sides, or carries out what was decided.
 pub(super) async fn resolve(args: &ResolveArgs) -> Result<()> {
@@ -22,14 +22,10 @@ pub(super) async fn resolve(args: &ResolveArgs) -> Result<()> {
         (None, false, true) => Some(Decision::DiscardReservations),
         (None, false, false) => None,
     };
-    let common = &args.common;
-    let refusing = client::find_refusing(&args.disk, common.control.as_deref()).await?;
-    match (refusing, &args.pool) {
-        (Some((control, refused)), pool) if is_of(&refused, pool.as_deref()) => {
-            through_daemon(args, &control, decision).await
-        }
-        (_, Some(pool)) => alone(args, pool, decision),
-        (_, None) => bail!(
+    match (daemon_of(args).await?, &args.pool) {
+        (Some(control), _) => through_daemon(args, &control, decision).await,
+        (None, Some(pool)) => alone(args, pool, decision),
+        (None, None) => bail!(
             "no daemon that runs here refuses a disk '{}'. When its daemon is stopped: --pool PATH, the flash that has its \
              write log; when the daemon is elsewhere: --control PATH",
             args.disk
@@ -37,11 +33,26 @@ pub(super) async fn resolve(args: &ResolveArgs) -> Result<()> {
     }
 }
 
-/// True when a disk that is refused is the one of that pool, if any is named.
-fn is_of(refused: &RefusedDisk, pool: Option<&Path>) -> bool {
-    let Some(pool) = pool else { return true };
+/// The daemon that refuses the disk, or has it and cannot open it again beneath its clients.
+async fn daemon_of(args: &ResolveArgs) -> Result<Option<PathBuf>> {
+    let (disk, control) = (&args.disk, args.common.control.as_deref());
+    let (control, its_pool) = match client::find_refusing(disk, control).await? {
+        Some((control, refused)) => (control, refused.pool),
+        None => {
+            let Ok(found) = client::find_one(disk, control).await else { return Ok(None) };
+            let disks: Vec<DiskInfo> = client::ask(&found.control, "/v1/disks").await?;
+            let disk = disks.into_iter().find(|it| it.name == disk.0);
+            let flash = disk.and_then(|disk| disk.flash);
+            let pool = flash.and_then(|flash| Some(flash.rsplit_once(':')?.0.to_owned()));
+            (found.control, pool)
+        }
+    };
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    refused.pool.as_ref().is_some_and(|known| real(Path::new(known)) == real(pool))
+    let is_asked = args
+        .pool
+        .as_ref()
+        .is_none_or(|asked| its_pool.is_some_and(|pool| real(Path::new(&pool)) == real(asked)));
+    Ok(is_asked.then_some(control))
 }
 
 /// The daemon at `control` does it, and serves the disk.

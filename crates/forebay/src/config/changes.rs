@@ -24,6 +24,7 @@ use toml::{Table, Value};
 
 use super::iscsi::{IscsiName, IscsiSpec};
 use super::name_from_backend;
+use super::pools::is_same;
 use super::values::Name;
 
 /// What the file begins with.
@@ -162,7 +163,7 @@ impl Changes {
     pub fn add_device(&mut self, name: &Name, device: &Path) {
         let pool = self.pool(name);
         let was_drained = pool.drained.len();
-        pool.drained.retain(|it| it != device);
+        pool.drained.retain(|it| !is_same(it, device));
         if pool.drained.len() == was_drained {
             pool.added.push(device.to_owned());
         }
@@ -172,7 +173,7 @@ impl Changes {
     pub fn drain_device(&mut self, name: &Name, device: &Path) {
         let pool = self.pool(name);
         let was_added = pool.added.len();
-        pool.added.retain(|it| it != device);
+        pool.added.retain(|it| !is_same(it, device));
         if pool.added.len() == was_added {
             pool.drained.push(device.to_owned());
         }
@@ -263,8 +264,9 @@ impl Changes {
         for pool in &mut self.pool {
             if let Some(listed) = find_in(file, "pool", &pool.name) {
                 let listed = devices(listed);
-                pool.added.retain(|device| !listed.contains(device));
-                pool.drained.retain(|device| listed.contains(device));
+                let is_listed = |device: &PathBuf| listed.iter().any(|it| is_same(it, device));
+                pool.added.retain(|device| !is_listed(device));
+                pool.drained.retain(is_listed);
             }
         }
         self.tidy();
@@ -298,7 +300,7 @@ impl Changes {
             let name = name_in(table);
             for change in self.pool.iter().filter(|pool| name.as_ref() == Some(&pool.name)) {
                 let mut all = devices(table);
-                all.retain(|device| !change.drained.contains(device));
+                all.retain(|device| !change.drained.iter().any(|it| is_same(it, device)));
                 all.extend(change.added.iter().cloned());
                 let shown = |path: PathBuf| Value::String(path.display().to_string());
                 let all = Value::Array(all.into_iter().map(shown).collect());

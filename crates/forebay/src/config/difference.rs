@@ -263,7 +263,7 @@ fn targets(old: &DaemonSpec, new: &DaemonSpec) -> Vec<IscsiSpec> {
 }
 
 /// True when primary storage has its bytes while nobody has it open.
-fn outlives_its_opening(disk: &DiskSpec) -> bool {
+pub fn outlives_its_opening(disk: &DiskSpec) -> bool {
     disk.backend.parse::<Uri>().is_ok_and(|uri| uri.outlives_its_opening())
 }
 

@@ -11,7 +11,7 @@
 //! Which device that is, is no setting: `daemon/placement.rs` finds it.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::DiskSpec;
 use super::values::{Flash, Name, ValueError};
@@ -32,6 +32,12 @@ impl PoolSpec {
     pub fn is_asked_for(&self, flash: &Flash) -> bool {
         flash.path.as_os_str() == self.name.0.as_str()
     }
+}
+
+/// Whether two paths lead to one place.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path);
+    one == other || matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Finds what cannot work, whatever the devices are.

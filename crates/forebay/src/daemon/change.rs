@@ -180,9 +180,7 @@ async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resi
         let noted = tokio::task::spawn_blocking(move || noting.grow_place(look)).await?;
         noted.context("its size cannot be noted")?;
         disk.grow(after).await?;
-        let (telling, told) = (state.frontends.clone(), served.clone());
-        let tell = move || telling.tell_size(told.name(), &told.handle);
-        tokio::task::spawn_blocking(tell).await?;
+        tokio::task::spawn_blocking(state.tell_size(&served)).await?;
     }
     Ok(Resized { before, after })
 }

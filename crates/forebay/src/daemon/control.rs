@@ -293,6 +293,27 @@ impl ControlState {
         )
     }
 
+    /// The settings of no disk change as long as this is kept.
+    ///
+    /// # Errors
+    /// Somebody changes them, and that takes long.
+    pub(super) async fn change_turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        let turn = tokio::time::timeout(OPENING_MAX, self.turns.reloading.lock());
+        turn.await.context("the configuration is being changed, and that takes long: ask again")
+    }
+
+    /// A disk that is served, also one that somebody was about to open; `None`: it is not served.
+    ///
+    /// # Errors
+    /// Another disk is being opened, and that takes long.
+    pub(super) async fn find_or_opened(&self, name: &str) -> Result<Option<Arc<ServedDisk>>> {
+        if let Ok(served) = self.find(name) {
+            return Ok(Some(served));
+        }
+        let _nobody_opens_it = self.opening_turn().await?;
+        Ok(self.find(name).ok())
+    }
+
     /// A disk is on its shard: it is watched, and clients find it.
     ///
     /// # Errors
@@ -319,7 +340,9 @@ impl ControlState {
 
     /// A disk was opened again, beneath its clients, who find it where they did.
     pub(super) fn serve_again(&self, disk: Ready) {
-        self.watch.add(&disk.disk);
+        if !lock(&self.lists.disks).iter().any(|known| Arc::ptr_eq(known, &disk.disk)) {
+            self.watch.add(&disk.disk);
+        }
         self.frontends.tell_export(&disk);
         for known in lock(&self.lists.disks).iter_mut().filter(|known| known.name() == disk.name.0)
         {
@@ -328,6 +351,12 @@ impl ControlState {
         for known in lock(&self.lists.ready).iter_mut().filter(|known| known.name == disk.name) {
             *known = disk.clone();
         }
+    }
+
+    /// Tells the clients of a disk how long it is, which may take a moment.
+    pub(super) fn tell_size(&self, disk: &Arc<ServedDisk>) -> impl FnOnce() + Send + 'static {
+        let (frontends, disk) = (self.frontends.clone(), disk.clone());
+        move || frontends.tell_size(disk.name(), &disk.handle)
     }
 
     /// Clients find a disk, wherever the configuration says and that is not so yet.

@@ -18,15 +18,16 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_host::pool;
-use forebay_host::pool::report;
+use forebay_host::pool::report::{self, Placed};
 
 use super::api::{Change, DeviceChange, Reloaded};
 use super::control::{ControlState, refuse};
 use super::opener::Opener;
-use super::placement::{self, is_same};
+use super::placement;
 use super::settings::keep;
 use super::{refused, reload};
 use crate::config::difference::{Difference, differences, is_same_pool};
+use crate::config::pools::is_same;
 use crate::config::sources::Sources;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec};
@@ -70,12 +71,15 @@ async fn add(
     })?;
     let devices = known.devices.clone();
     let looked_at = device.clone();
+    let disks = placement::served(state, &old);
     refused::blocking(state, move |_| {
         if let Some(known) = devices.iter().find(|it| is_same(it, &looked_at)) {
             bail!("the pool has the device {} already", known.display());
         }
         let found = report::placed_at(&looked_at);
-        found.map(drop).with_context(|| format!("{} cannot be used", looked_at.display()))
+        let (found, _) =
+            found.with_context(|| format!("{} cannot be used", looked_at.display()))?;
+        check_no_former_writes(&looked_at, &found, &disks)
     })
     .await?;
     let mut after = sources(&old)?;
@@ -92,6 +96,25 @@ async fn add(
     }
     changes.push(about_devices(text, None));
     Ok(Reloaded { file: shown(&after), dry_run, changes })
+}
+
+/// Finds what a device has that is needed and of a disk that is `served` from elsewhere: a start would find the disk twice.
+///
+/// # Errors
+/// That.
+fn check_no_former_writes(device: &Path, found: &[Placed], served: &[DiskSpec]) -> Result<()> {
+    let is_it = |disk: &DiskSpec, placed: &Placed| {
+        placed.is_needed && (placed.name == disk.name.0 || placed.uri == disk.backend)
+    };
+    let former = served.iter().find(|disk| found.iter().any(|placed| is_it(disk, placed)));
+    former.map_or(Ok(()), |disk| {
+        bail!(
+            "{0} has writes or reservations of the disk '{1}' from before it began anew elsewhere: a start would find it twice. \
+             If nobody needs them, make {0} blank ('blkdiscard', or a new file), and add it then",
+            device.display(),
+            disk.name
+        )
+    })
 }
 
 async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Result<Reloaded> {
@@ -220,8 +243,8 @@ fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Resul
         Some((_, open)) => report::placed(&pool::lock(&open)),
         None => report::placed_at(device).with_context(|| {
             format!(
-                "{} cannot be looked at, and may have writes that are nowhere else. When it is gone for ever, take it out of \
-                 the configuration file and start Forebay again",
+                "{} cannot be looked at, and may have writes that are nowhere else. When it is gone for ever, give 'forebay \
+                 config save', take it out of the configuration file and start Forebay again",
                 device.display()
             )
         })?,

@@ -19,7 +19,7 @@ use forebay_host::pool::report::{self, Placed};
 use forebay_host::pool::{self, SharedPool};
 
 use super::control::ControlState;
-use crate::config::pools::PoolSpec;
+use crate::config::pools::{PoolSpec, is_same};
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// Gives each disk of a pool one of its devices; may wait for them. `served` are disks that a daemon serves, and `open`
@@ -44,13 +44,43 @@ pub(crate) fn place(
     devices.take(&spec.disks);
     for disk in &mut spec.disks {
         if let Some(pool) = pool_of(&pools, disk).filter(|_| disk.unplaced.is_none()) {
-            if let Some(device) = devices.emptiest(pool).cloned() {
-                put(disk, &device);
+            match devices.emptiest(pool).cloned() {
+                Some(device) => put(disk, &device),
+                None => {
+                    disk.unplaced =
+                        Some(format!("the devices of '{}' are of another pool", pool.name))
+                }
             }
             devices.take(std::slice::from_ref(disk));
         }
     }
     devices.0.iter().filter_map(|(path, found)| Some(told(path, found.as_ref().err()?))).collect()
+}
+
+/// Tries again to give a device to those disks that have none, and says which have one now. Who keeps the configuration from
+/// changing meanwhile may wait for the devices.
+pub(super) async fn place_again(state: &ControlState) -> Vec<String> {
+    let mut spec = (*state.opener.spec()).clone();
+    let without = |disk: &DiskSpec| disk.unplaced.is_some().then(|| disk.name.to_string());
+    let before: Vec<String> = spec.disks.iter().filter_map(without).collect();
+    // Those that were not there.
+    let is_there = |pool: &PoolSpec| pool.devices.iter().all(|device| device.exists());
+    let may_be = |disk: &DiskSpec| pool_of(&spec.pools, disk).is_some_and(is_there);
+    if !spec.disks.iter().any(|disk| disk.unplaced.is_some() && may_be(disk)) {
+        return Vec::new();
+    }
+    spec.disks.iter_mut().for_each(|disk| disk.unplaced = None);
+    let (served, opener) = (served(state, &spec), state.opener.clone());
+    let placing = tokio::task::spawn_blocking(move || {
+        place(&mut spec, &served, &opener.flash.pools());
+        spec
+    });
+    let Ok(spec) = placing.await else { return Vec::new() };
+    let has_one =
+        |name: &String| spec.disks.iter().any(|it| it.name.0 == *name && it.unplaced.is_none());
+    let now: Vec<String> = before.into_iter().filter(has_one).collect();
+    state.opener.change_spec(spec);
+    now
 }
 
 /// The disks that a daemon serves, as a configuration that is in force has them.
@@ -74,12 +104,6 @@ pub(super) fn keep(spec: &mut DaemonSpec, served: &[DiskSpec]) {
 /// Whether a pool has this device, by whatever path.
 pub(super) fn has_device(pool: &PoolSpec, path: &Path) -> bool {
     pool.devices.iter().any(|device| is_same(device, path))
-}
-
-/// Whether two paths lead to one place.
-pub(super) fn is_same(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path);
-    one == other || matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The pool that a disk asks for, as long as it has no device of it.
@@ -113,9 +137,9 @@ struct Device {
 }
 
 impl Devices {
-    /// Looks at a device, once.
+    /// Looks at a device, once, whatever paths lead to it.
     fn look(&mut self, path: &Path, open: &[(PathBuf, SharedPool)]) {
-        if self.0.contains_key(path) {
+        if self.0.keys().any(|known| is_same(known, path)) {
             return;
         }
         let known = open.iter().find(|(at, _)| is_same(at, path));
@@ -169,7 +193,7 @@ impl Devices {
         let why = pool.devices.iter().find_map(wrong)?;
         Some(format!(
             "{why}. The disk is on no other device of the pool '{0}', and may be on that one. When that device is back, \
-             'forebay reload' serves the disk. If it is gone for ever, take it out of the pool's devices in the \
+             Forebay serves the disk within seconds. If it is gone for ever, take it out of the pool's devices in the \
              configuration file",
             pool.name
         ))

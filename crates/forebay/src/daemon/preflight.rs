@@ -19,6 +19,7 @@ use rustix::fs::{Access, access};
 use forebay_host::folders;
 
 use super::{opening, placement, raw};
+use crate::config::pools::is_same;
 use crate::config::values::Address;
 use crate::config::{DaemonSpec, DiskSpec};
 
@@ -169,7 +170,7 @@ fn flash_paths(spec: &DaemonSpec) -> BTreeMap<&Path, u64> {
     }
     for device in spec.pools.iter().flat_map(|pool| &pool.devices) {
         // A disk that is served has it by the path of before.
-        if !paths.keys().any(|path| placement::is_same(path, device)) {
+        if !paths.keys().any(|path| is_same(path, device)) {
             paths.insert(device, 0);
         }
     }

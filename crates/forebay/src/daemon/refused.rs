@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use axum::Json;
@@ -28,7 +28,7 @@ use super::api::{RefusedDisk, Resolved, Sides};
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
 use super::opener::{Opener, Ready};
-use super::systemd;
+use super::{placement, systemd};
 use crate::config::DiskSpec;
 
 /// Places where clients do not find a disk are tried so often.
@@ -37,6 +37,8 @@ const TRY_EVERY: Duration = Duration::from_secs(10);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// The same where somebody asks for this disk.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked at whether a disk is open.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The same at a start, when paths to storage may have to be found first.
 pub(super) const START_MAX: Duration = Duration::from_secs(15);
 /// Disks whose storage is waited for at a time.
@@ -196,8 +198,32 @@ pub(super) async fn open(
 async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decision>) -> Response {
     // On a task of its own: who asked may leave.
     let asked = name.clone();
-    let work = tokio::spawn(async move { serve(&state, &name, decision).await });
+    let work = tokio::spawn(async move {
+        wait_for_storage(&state, &name, decision.is_none()).await?;
+        let resolved = {
+            // With the settings that are in force when it is served.
+            let _no_change = state.change_turn().await?;
+            placement::place_again(&state).await;
+            let _one = state.opening_turn().await?;
+            serve_in_turn(&state, &name, decision).await?
+        };
+        wait_for_opening(&state, &name).await?;
+        Ok(resolved)
+    });
     respond(&asked, work).await
+}
+
+/// Waits a while for a disk that is opened again beneath its clients, who wait for it.
+async fn wait_for_opening(state: &ControlState, name: &str) -> Result<()> {
+    let give_up = Instant::now() + ANSWER_MAX;
+    while let Ok(served) = state.find(name)
+        && !served.handle.is_open()
+    {
+        let why = served.standing().unwrap_or_default();
+        anyhow::ensure!(Instant::now() < give_up, "that is done, but it is not served: {why}");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
 }
 
 async fn respond<T: serde::Serialize>(disk: &str, work: JoinHandle<Result<T>>) -> Response {
@@ -208,16 +234,19 @@ async fn respond<T: serde::Serialize>(disk: &str, work: JoinHandle<Result<T>>) -
     }
 }
 
-/// Serves a disk that is not served, or not everywhere; with a decision, after that is carried out.
+/// Serves a disk that is not served, or not everywhere, for who keeps the configuration from changing meanwhile.
 ///
 /// # Errors
 /// It is not served.
-pub(super) async fn serve(
-    state: &Arc<ControlState>,
-    name: &str,
-    decision: Option<Decision>,
-) -> Result<Resolved> {
-    if decision.is_none()
+pub(super) async fn serve(state: &Arc<ControlState>, name: &str) -> Result<Resolved> {
+    wait_for_storage(state, name, true).await?;
+    let _one = state.opening_turn().await?;
+    serve_in_turn(state, name, None).await
+}
+
+/// Waits a while for its storage to answer, where it is to be opened at once.
+async fn wait_for_storage(state: &Arc<ControlState>, name: &str, is_opened: bool) -> Result<()> {
+    if is_opened
         && let Ok(spec) = find(state, name)
         && let Err(error) = state.looks.wait(&state.opener, &spec, ANSWER_MAX).await
     {
@@ -225,11 +254,10 @@ pub(super) async fn serve(
         let spec = find(state, name)?;
         bail!("it is not served: {}", state.refuse(&spec, &error));
     }
-    let _one = state.opening_turn().await?;
-    serve_in_turn(state, name, decision).await
+    Ok(())
 }
 
-/// The same, in the turn of who calls.
+/// Serves a disk in the turn of who calls; with a decision, after that is carried out.
 async fn serve_in_turn(
     state: &Arc<ControlState>,
     name: &str,
@@ -247,6 +275,13 @@ async fn serve_in_turn(
         return Ok(resolved);
     }
     let spec = find(state, name)?;
+    let waits =
+        state.disks().into_iter().find(|disk| disk.name() == name && disk.has_clients_wait());
+    if decision.is_none()
+        && let Some(waits) = &waits
+    {
+        bail!("{}", waits.standing().unwrap_or_default());
+    }
     if let Some(decision) = decision.clone() {
         resolved.decided = Some(decision.name().to_owned());
         let text = format!("an administrator has decided: {}", decision.done());
@@ -257,6 +292,10 @@ async fn serve_in_turn(
         })
         .await?;
         state.report(Some(name), Severity::Warning, &text);
+    }
+    if waits.is_some() {
+        // It is opened beneath its clients in a moment.
+        return Ok(resolved);
     }
     let ready = match on_its_shard(state, &spec).await {
         Ok(ready) => ready,
@@ -283,6 +322,12 @@ pub(super) async fn follow(state: Arc<ControlState>) {
     loop {
         tokio::time::sleep(TRY_EVERY).await;
         try_again(&state, |disk| disk.is_tried_again).await;
+        if let Ok(_no_change) = state.turns.reloading.try_lock() {
+            for name in placement::place_again(&state).await {
+                // Why not, it tells itself.
+                let _ = serve(&state, &name).await;
+            }
+        }
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
             let attached = state.attach_again(&name).await;
@@ -301,6 +346,8 @@ pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&Refused
         if !is_new || state.looks.answers(&state.opener, &spec, LOOK_MAX).await != Some(true) {
             continue;
         }
+        // A change of its settings would not find it served.
+        let Ok(_no_change) = state.turns.reloading.try_lock() else { continue };
         let Ok(_one) = state.opening_turn().await else { continue };
         // Somebody may have opened it meanwhile, and detached it.
         if state.refused().iter().any(|it| it.name == disk.name && which(it)) {
@@ -341,6 +388,7 @@ fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
     let disk = disk.context("there is no such disk here")?;
     if let Some(served) = state.disks().iter().find(|disk| disk.name() == name) {
         match served.ended() {
+            None if served.has_clients_wait() => {}
             None => bail!("it is served: there is nothing to open or to decide"),
             // It was detached: nothing of it is left.
             Some(None) => {}

@@ -25,6 +25,7 @@ use super::frontends::Missing;
 use super::{change, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::iscsi::IscsiSpec;
+use crate::config::pools::is_same;
 use crate::config::settings::Setting;
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
@@ -134,7 +135,7 @@ fn check_devices_stay(old: &DaemonSpec, new: &DaemonSpec) -> Result<()> {
         };
         let after =
             new.disks.iter().find(|it| it.name == disk.name).and_then(|it| it.flash.as_ref());
-        let leaves = after.is_some_and(|after| !placement::is_same(&after.path, &flash.path));
+        let leaves = after.is_some_and(|after| !is_same(&after.path, &flash.path));
         ensure!(
             !leaves || has(new, &flash.path),
             "the disk '{}' is on {1}, which the file takes from its pool: first 'forebay pool drain {1}'",
@@ -287,7 +288,7 @@ pub(super) async fn take_over(
         let done = match difference {
             Difference::Removed(disk) => remove(state, &disk.0).await,
             // An event tells whether it is served, or why not.
-            Difference::Added(disk) => match refused::serve(state, &disk.0, None).await {
+            Difference::Added(disk) => match refused::serve(state, &disk.0).await {
                 Ok(served) if served.warnings.is_empty() => Ok(()),
                 Ok(served) => {
                     not_everywhere.insert(disk.0.clone());
@@ -342,7 +343,7 @@ pub(super) async fn take_over(
     let is_new =
         |name: &str| found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == name));
     for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
-        let _ = refused::serve(state, &disk.name, None).await;
+        let _ = refused::serve(state, &disk.name).await;
     }
     missing
 }
@@ -357,7 +358,7 @@ async fn change_settings(
     let mut taken = disk.clone();
     taken.take_over_online(asked);
     // One that is refused has them when it is opened.
-    if let Ok(served) = state.find(&disk.name.0) {
+    if let Some(served) = state.find_or_opened(&disk.name.0).await? {
         served.handle.tune(taken.tuning()).await?;
         // The rest is in force, whatever comes of the size of RAM and of the mode.
         let mode = std::mem::replace(&mut taken.mode, disk.mode);
@@ -446,7 +447,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
                 refused::try_again(&state, |_| true).await;
             }
             // An event tells whether it is served again, or why not.
-            Ok(()) => drop(refused::serve(&state, &name, None).await),
+            Ok(()) => drop(refused::serve(&state, &name).await),
             Err(error) if is_unlisted => {
                 let text = format!("reload: it is not listed any more, and stays: {error:#}");
                 state.report(Some(&name), Severity::Warning, &text);

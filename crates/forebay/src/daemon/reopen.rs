@@ -15,13 +15,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use forebay_backends::Probe;
 use forebay_core::config::Mode;
 use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
 use forebay_shard::{Drained, PrimaryState};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::control::ControlState;
@@ -31,7 +32,7 @@ use super::opening::{Opened, check_memory};
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
 use crate::config::DiskSpec;
-use crate::config::difference::{self, is_same_pool, is_unit};
+use crate::config::difference::{self, is_same_pool, is_unit, outlives_its_opening};
 use crate::config::settings::Setting;
 
 /// Time that a log has to be destaged, for its disk to leave the pool.
@@ -42,6 +43,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 /// Time that primary storage has to answer a flush before clients wait.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
+/// Time that a disk has to end: its clients are waited for, a log may be destaged.
+const END_MAX: Duration = Duration::from_secs(35);
+/// Time that it has to be opened.
+const OPEN_MAX: Duration = Duration::from_secs(15);
+const TAKES_LONG: &str = "its storage or its flash takes long to answer";
 /// Pause before a disk whose clients wait is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -61,9 +67,9 @@ pub(super) async fn reopen(
     after.take_over_opened_again(asked);
     let of_before = disks.to_vec();
     disks[at] = after.clone();
+    let _one = state.opening_turn().await?;
     // One that is refused has them when it is opened.
     let Ok(served) = state.find(&before.name.0) else { return Ok(()) };
-    let _one = state.opening_turn().await?;
     let _its_size = state.turns.resizing.lock().await;
     let ended = served.clone();
     let done = match ended.hold_flash().await {
@@ -77,6 +83,20 @@ pub(super) async fn reopen(
         disks[at] = before;
     }
     done
+}
+
+/// Notes that primary storage has become longer while a disk ended: opened again, the disk is as long as that.
+///
+/// # Errors
+/// That cannot be seen, or noted.
+fn note_growth(served: &ServedDisk) -> Result<()> {
+    // Another way to look, such as a server, has no size to note.
+    let Ok(probe) = served.probe() else { return Ok(()) };
+    let look = probe.look_durably().context("cannot see how long primary storage is")?;
+    match look.size > served.handle.size() {
+        true => served.grow_place(look),
+        false => Ok(()),
+    }
 }
 
 /// A disk, and all others as they are with it.
@@ -100,6 +120,9 @@ impl<'a> Reopening<'a> {
         let leaves_pool = before.0.flash.is_some()
             && (!is_same_pool(before.0, after.0) || self.makes_room(after));
         self.check(before.0, after.0).await?;
+        if leaves_pool {
+            self.served.handle.check_leave().await?;
+        }
         if leaves_pool && let Err(why) = self.empty_log(before.0).await {
             self.take_mode_back(before.0).await;
             return Err(why);
@@ -110,7 +133,7 @@ impl<'a> Reopening<'a> {
         }
         advice::settle(&self.served).await;
         let began = Instant::now();
-        let ended = self.served.handle.end_beneath(leaves_pool).await;
+        let ended = self.end_beneath(before, leaves_pool).await;
         if leaves_pool && ended.is_err() {
             self.take_mode_back(before.0).await;
         }
@@ -130,12 +153,46 @@ impl<'a> Reopening<'a> {
         }
     }
 
+    /// Ends it beneath its clients. One that takes long ends later, and is opened as it was then.
+    async fn end_beneath(&self, before: Among<'_>, leaves_pool: bool) -> Result<Drained> {
+        let handle = self.served.handle.clone();
+        let mut ending = tokio::spawn(async move { handle.end_beneath(leaves_pool).await });
+        if let Ok(ended) = timeout(END_MAX, &mut ending).await {
+            return ended?;
+        }
+        let text = "the disk was to be opened again and does not end: primary storage or its flash hangs. Its clients wait \
+                    until it has ended, and it goes on as it was then";
+        self.report(Severity::Error, text);
+        self.served.note_standing(Some(text.to_owned()));
+        let (state, served) = (self.state.clone(), self.served.clone());
+        let (disk, disks) = (before.0.clone(), before.1.to_vec());
+        tokio::spawn(async move {
+            let reopening = Reopening::of(&state, &served);
+            // One that did not end lets its clients go on.
+            let Ok(Ok(drained)) = ending.await else { return served.note_standing(None) };
+            if let Err(error) = reopening.leave(drained).await {
+                reopening.report(Severity::Warning, &format!("{error:#}"));
+            }
+            reopening.open_some_time((&disk, &disks), None).await;
+        });
+        bail!(text)
+    }
+
     /// Opens it as it was and where it was, now or as soon as that can be.
     ///
     /// # Errors
     /// Its clients wait, in these words.
     pub(super) async fn open_as_before(&self, before: Among<'_>) -> Result<()> {
-        match self.open(before).await {
+        let mut opening = self.begin_to_open(before);
+        let (opened, under_way) = match timeout(OPEN_MAX, &mut opening).await {
+            Ok(opened) => (opened?, None),
+            Err(_) => (Err(anyhow!(TAKES_LONG)), Some(opening)),
+        };
+        let served = match opened {
+            Ok(opened) => self.serve_opened(before.0, opened).await,
+            Err(error) => Err(error),
+        };
+        match served {
             Ok(()) => Ok(()),
             // Whose clients it has are closed, and the next start opens it.
             Err(_) if self.state.is_ending() => bail!("the daemon is ending"),
@@ -149,7 +206,7 @@ impl<'a> Reopening<'a> {
                 let (disk, disks) = (before.0.clone(), before.1.to_vec());
                 tokio::spawn(async move {
                     let reopening = Reopening::of(&state, &served);
-                    reopening.open_some_time((&disk, &disks)).await;
+                    reopening.open_some_time((&disk, &disks), under_way).await;
                 });
                 bail!(text)
             }
@@ -170,6 +227,10 @@ impl<'a> Reopening<'a> {
     pub(super) async fn check(&self, before: &DiskSpec, after: &DiskSpec) -> Result<()> {
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");
+        ensure!(
+            outlives_its_opening(before),
+            "its primary storage is memory, which is empty when it is opened again"
+        );
         let status = handle.stats().await?;
         ensure!(
             status.primary_storage == PrimaryState::Connected,
@@ -256,7 +317,11 @@ impl<'a> Reopening<'a> {
         }
         self.state.note_quiet(&self.served, &drained);
         let served = self.served.clone();
-        let noted = tokio::task::spawn_blocking(move || served.leave(&drained)).await?;
+        let note = move || (note_growth(&served), served.leave(&drained));
+        let (grown, noted) = tokio::task::spawn_blocking(note).await?;
+        if let Err(error) = grown {
+            self.report(Severity::Warning, &format!("{error:#}"));
+        }
         if let Some(warning) = noted.context("how it was left cannot be noted")? {
             self.report(Severity::Warning, &warning);
         }
@@ -275,8 +340,13 @@ impl<'a> Reopening<'a> {
 
     /// Opens it in the place of the one that has ended.
     async fn open(&self, disk: Among<'_>) -> Result<()> {
-        let opened = self.open_up(disk).await?;
-        self.serve(self.hand_over(self.served.info.shard, disk.0, opened).await?);
+        let opened = timeout(OPEN_MAX, self.open_up(disk)).await.context(TAKES_LONG)??;
+        self.serve_opened(disk.0, opened).await
+    }
+
+    /// Has clients go on with it.
+    async fn serve_opened(&self, disk: &DiskSpec, opened: Opened) -> Result<()> {
+        self.serve(self.hand_over(self.served.info.shard, disk, opened).await?);
         Ok(())
     }
 
@@ -284,6 +354,9 @@ impl<'a> Reopening<'a> {
     pub(super) fn serve(&self, (ready, missing): (Ready, Option<Missing>)) {
         ready.disk.go_on_from(&self.served);
         self.state.opener.give_memory(&ready, missing);
+        if ready.disk.info.size > self.served.info.size {
+            tokio::task::spawn_blocking(self.state.tell_size(&ready.disk));
+        }
         self.state.serve_again(ready);
     }
 
@@ -317,15 +390,34 @@ impl<'a> Reopening<'a> {
         self.state.report(Some(self.served.name()), severity, text);
     }
 
-    /// Tries to open a disk whose clients wait, until it can be.
-    async fn open_some_time(&self, before: Among<'_>) {
+    /// Tries to open a disk whose clients wait, until it can be; somebody may decide about it between two tries. While its
+    /// storage hangs others have their turns.
+    async fn open_some_time(
+        &self,
+        before: Among<'_>,
+        mut under_way: Option<JoinHandle<Result<Opened>>>,
+    ) {
         loop {
+            self.served.note_clients_wait(under_way.is_none());
             sleep(TRY_AGAIN).await;
             let _one = self.state.turns.opening.lock().await;
-            if self.open(before).await.is_ok() {
+            self.served.note_clients_wait(false);
+            let opening = under_way.get_or_insert_with(|| self.begin_to_open(before));
+            let Ok(opened) = timeout(OPEN_MAX, opening).await else { continue };
+            under_way = None;
+            if let Ok(Ok(opened)) = opened
+                && self.serve_opened(before.0, opened).await.is_ok()
+            {
                 let text = "the disk is open again, and its clients go on";
                 return self.report(Severity::Info, text);
             }
         }
+    }
+
+    /// Opens it on a task of its own, for whoever does not wait for it all the time.
+    fn begin_to_open(&self, (disk, disks): Among<'_>) -> JoinHandle<Result<Opened>> {
+        let (state, served) = (self.state.clone(), self.served.clone());
+        let (disk, disks) = (disk.clone(), disks.to_vec());
+        tokio::spawn(async move { Reopening::of(&state, &served).open_up((&disk, &disks)).await })
     }
 }

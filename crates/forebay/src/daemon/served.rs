@@ -48,6 +48,8 @@ pub(super) struct ServedDisk {
     standing: Mutex<Option<String>>,
     /// Somebody has modified primary storage, and no administrator has dealt with it yet.
     is_modified: AtomicBool,
+    /// It has ended beneath its clients, who wait until it can be opened, and nobody is opening it right now.
+    has_clients_wait: AtomicBool,
     /// What it did in the last hours.
     history: Mutex<History>,
     /// What it answered last, and when.
@@ -108,6 +110,7 @@ impl ServedDisk {
             probe,
             standing,
             is_modified: AtomicBool::new(false),
+            has_clients_wait: AtomicBool::new(false),
             history,
             figures,
             opened: (SystemTime::now(), Instant::now()),
@@ -245,7 +248,7 @@ impl ServedDisk {
     /// It cannot be looked at.
     pub(super) fn probe(&self) -> Result<Probe> {
         let probe = lock(&self.probe);
-        let probe = probe.as_ref().context("it cannot be looked at while the disk is served")?;
+        let probe = probe.as_ref().context("it cannot be looked at now")?;
         Ok(probe.copy())
     }
 
@@ -270,6 +273,16 @@ impl ServedDisk {
     /// The note of its last write, where it has one.
     pub(super) fn last_write(&self) -> Option<Arc<LastWrite>> {
         self.place.as_ref()?.last_write()
+    }
+
+    /// It has ended beneath its clients and cannot be opened: they wait, and whether nobody is opening it right now.
+    pub(super) fn note_clients_wait(&self, is_free: bool) {
+        self.has_clients_wait.store(is_free, Ordering::Relaxed);
+    }
+
+    /// True while its clients wait, and somebody may decide about it.
+    pub(super) fn has_clients_wait(&self) -> bool {
+        self.has_clients_wait.load(Ordering::Relaxed)
     }
 
     /// Notes what has become of its primary storage.

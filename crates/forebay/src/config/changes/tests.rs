@@ -222,6 +222,30 @@ fn devices_that_came_and_went_are_counted_on_those_of_the_file() {
     assert!(error.contains("use a [[pool]] table"), "{error}");
 }
 
+#[test]
+fn a_device_that_the_file_has_by_another_path_is_no_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (device, link) = (folder.path().join("a"), folder.path().join("link"));
+    std::fs::write(&device, "").unwrap();
+    std::os::unix::fs::symlink(&device, &link).unwrap();
+    let fast = name("fast");
+    let text = |path: &Path| {
+        format!("{FILE}[[pool]]\nname = \"fast\"\ndevices = ['{}', '/b']\n", path.display())
+    };
+    for (of_file, of_change) in [(&link, &device), (&device, &link)] {
+        let (mut added, mut drained) = (Changes::default(), Changes::default());
+        added.add_device(&fast, of_change);
+        added.settle(&table(&text(of_file)));
+        assert!(added.is_empty(), "{added:?}");
+        drained.drain_device(&fast, of_change);
+        drained.settle(&table(&text(of_file)));
+        assert_eq!(with(&drained, &text(of_file)).pools[0].devices, [Path::new("/b")]);
+        drained.add_device(&fast, of_file);
+        drained.settle(&table(&text(of_file)));
+        assert!(drained.is_empty(), "{drained:?}");
+    }
+}
+
 const ALL_AS_UNITS: &str = r#"
 [[disk]]
 name = "a"

@@ -137,6 +137,29 @@ fn a_disk_that_may_be_on_a_device_that_cannot_be_looked_at_gets_no_other() {
 }
 
 #[test]
+fn a_device_with_two_paths_is_one_device() {
+    let folder = folder();
+    let link = folder.path().join("c");
+    std::os::unix::fs::symlink(folder.path().join("a"), &link).unwrap();
+    let mut pool = admit(&folder.path().join("a"), "db");
+    let number = pool.geometry().disks().next().unwrap();
+    pool.lease_log(number).unwrap();
+    drop(pool);
+    let mut placed = spec(folder.path(), &[("db", 20), ("new", 60), ("other", 60)]);
+    placed.pools[0].devices.push(link.clone());
+    place(&mut placed, &[], &[]);
+    assert!(placed.disks.iter().all(|disk| disk.unplaced.is_none()), "{placed:?}");
+    assert_eq!(places(&placed), ["a", "b", "a"]);
+    // No other pool has it as well.
+    let mut placed = spec(folder.path(), &[("db", 20), ("new", 60)]);
+    let name = "slow".parse().unwrap();
+    placed.pools.push(PoolSpec { name, devices: vec![link] });
+    placed.disks[1].flash.as_mut().unwrap().path = "slow".into();
+    place(&mut placed, &[], &[]);
+    assert!(placed.disks[1].unplaced.as_ref().unwrap().contains("of another pool"), "{placed:?}");
+}
+
+#[test]
 fn a_renamed_disk_is_put_where_it_is_asked_about_its_name() {
     let folder = folder();
     drop(admit(&folder.path().join("b"), "db"));
