@@ -187,6 +187,28 @@ def a_disk_whose_device_is_missing_is_refused_and_comes_back_with_it(bed):
 
 
 @test(forebay_only=True)
+def all_disks_of_a_device_that_comes_late_are_served(bed):
+    images(bed, "a", "b", "c")
+    disks = [disk(bed, name, flash(16) + BACK) for name in "abc"]
+    served = Served(bed, *disks, more=pool(bed, "x", "y"))
+    assert devices(bed, served) == {"x": ["a", "c"], "y": ["b"]}
+    assert served.server.stop() == 0
+    os.rename(bed.path("x"), bed.path("away"))
+    served.server.start()
+
+    def at_work():
+        lines = bed.run([bed.program, "disk", "list", "--json", "--control", served.control]).splitlines()
+        return sorted(each["name"] for each in map(json.loads, lines) if "addresses" in each)
+    assert at_work() == ["b"]
+    os.rename(bed.path("away"), bed.path("x"))
+    # Who asks for one of them opens that at once, and leaves the other one to Forebay.
+    bed.run([bed.program, "disk", "open", "a", "--control", served.control])
+    assert "a" in at_work()
+    eventually(lambda: at_work() == ["a", "b", "c"], "it is served, too", seconds=20)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_device_that_has_old_writes_of_a_disk_at_work_is_not_added(bed):
     images(bed, "a")
     slow = disk(bed, "a", flash(16) + BACK).replace("file:", "model:san?latency=400ms&iops=20&inner=file:")

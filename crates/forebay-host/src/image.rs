@@ -26,6 +26,10 @@ mod repair_note;
 /// in place and into the journal by turns.
 const APART_MAX: Duration = Duration::from_secs(600);
 
+/// What is said of an image whose disk was left with a log, and without a journal.
+const MAY_BE_TORN: &str = "its disk has a write log with what the image lacks; without it the image is whole only if \
+    'destage-order' was 'strict' all the time, or a journal that worked";
+
 /// How an image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -266,6 +270,10 @@ impl Image {
             (_, None) => (ImageState::Alone, None),
         };
         let sidecar = self.sidecar.as_ref();
+        let has_log = sidecar.is_some_and(|sidecar| {
+            matches!(sidecar.state, SidecarState::OpenWithLog | SidecarState::Dirty)
+        });
+        let may_be_torn = (state == ImageState::Alone && has_log).then_some(MAY_BE_TORN);
         Ok(ImageReport {
             image: self.name.clone(),
             state,
@@ -273,7 +281,13 @@ impl Image {
             host: sidecar.map(|sidecar| sidecar.host.clone()),
             left: sidecar.map(|sidecar| sidecar.state.name()),
             journal,
-            warnings: self.lock.missing().map(str::to_owned).into_iter().collect(),
+            warnings: self
+                .lock
+                .missing()
+                .into_iter()
+                .chain(may_be_torn)
+                .map(str::to_owned)
+                .collect(),
         })
     }
 

@@ -7,9 +7,9 @@
 //! the bytes and the order of the steps; this gives it files, devices and exports.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -475,11 +475,6 @@ fn make_file(path: &Path, size: u64) -> Result<()> {
         made => made,
     };
     let file = file.with_context(cannot)?;
-    let mode = file.metadata().with_context(cannot)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        // A file of somebody else is as he wants it.
-        let _ = file.set_permissions(Permissions::from_mode(mode & 0o700));
-    }
     if file.metadata().with_context(cannot)?.len() < size {
         file.set_len(size).with_context(cannot)?;
     }

@@ -260,6 +260,14 @@ impl DiskHandle {
         self.answered(|on, answer| on.disk.flush(on.now, answer)).await
     }
 
+    /// True when acknowledged writes may be lost and no flush of a client has told so yet.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub async fn has_untold_loss(&self) -> Result<bool, Gone> {
+        self.ask(|on| on.disk.has_untold_loss()).await
+    }
+
     /// Drops what is cached of the disk.
     ///
     /// # Errors

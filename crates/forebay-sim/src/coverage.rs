@@ -73,6 +73,8 @@ coverage! {
     sectors_lost: "Sectors that went back.",
     mode_changes: "Changes of the mode asked for.",
     busy_ends: "Growths that waited for what was in flight at the old end.",
+    growths: "Disks that grew at work.",
+    flushes_asked: "Flushes of primary storage that an administrator waited for.",
     tunings: "Changes of other settings.",
     policies_changed: "Of these, those of the policy.",
     resizes: "Changes of the size of the RAM cache.",

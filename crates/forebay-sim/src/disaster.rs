@@ -308,13 +308,13 @@ impl World<'_> {
         self.replace_revoked(&mut staged);
         let repaired = self.coverage.windows_repaired;
         self.queue.retain(|event| match event {
-            Event::Clients | Event::Disaster | Event::Mode => true,
+            Event::Clients | Event::Disaster | Event::Mode | Event::Visit => true,
             Event::Tune | Event::Resize | Event::ResizeFlash | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
             Event::Lease | Event::Staging => false,
             Event::Void | Event::Revoke | Event::Compared(..) => false,
             Event::RevokeJournal | Event::Late(_) | Event::Memory(..) => false,
-            Event::PowerLoss => false,
+            Event::PowerLoss | Event::Resume => false,
         });
         self.actions.clear();
         // Another cache than before: a ring of the former one is not to be believed.

@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actions;
+mod administrator;
 mod buffers;
 pub mod burst;
 mod client;

@@ -46,6 +46,8 @@ pub struct Setup {
     pub tunings: u32,
     /// How often the flash cache gets another size at work.
     pub flash_changes: u32,
+    /// How often an administrator pauses destaging, flushes primary storage or has the disk grow.
+    pub visits: u32,
     /// After so many leases in the life of a process the pool cannot note any more.
     pub leases_max: Option<u32>,
     /// That flash does not die but returns wrong bytes.
@@ -223,6 +225,9 @@ fn mix(rng: &mut Rng, setup: &mut Setup) {
     }
     if rng.chance(300) {
         setup.late_max = Nanos::from_millis(rng.pick(&[30, 300]));
+    }
+    if rng.chance(500) {
+        crate::administrator::visit(rng, setup);
     }
 }
 
@@ -417,6 +422,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         tunings: 0,
         flash_max: None,
         flash_changes: 0,
+        visits: 0,
         longer_by: 0,
         log_dies: false,
         log_rots: false,

@@ -155,6 +155,7 @@ impl World<'_> {
     /// it may be believed.
     pub(crate) fn make_engine(&mut self, log: Option<(&RecoveredLog, Tail)>) {
         self.dropped.is_awaited = false;
+        self.asked_flush = None;
         if self.planted != Planted::RevivedPages {
             self.ring.generation.0 += 1;
         }

@@ -16,6 +16,7 @@ use forebay_core::ids::{IoId, Nanos};
 use forebay_core::stats::TimeStatistics;
 use forebay_core::write_back::format::build::LogBuilder;
 
+use crate::administrator::AskedFlush;
 use crate::client::Clients;
 use crate::coverage::Coverage;
 use crate::device::{Device, Faults, Pending};
@@ -88,6 +89,10 @@ pub(crate) enum Event {
     DropCache,
     /// Power fails.
     PowerLoss,
+    /// An administrator pauses destaging, flushes primary storage, or has the disk grow.
+    Visit,
+    /// Destaging that was paused goes on.
+    Resume,
 }
 
 /// An I/O in flight on a device.
@@ -116,6 +121,7 @@ pub(crate) struct World<'a> {
     /// Writes in place that were reported and not made (planted bug).
     pub late: BTreeMap<u64, Pending>,
     pub dropped: Dropped,
+    pub asked_flush: Option<AskedFlush>,
     pub ios: BTreeMap<u64, InFlight>,
     pub ios_issued: u64,
     pub clients: Clients,
@@ -210,6 +216,7 @@ impl<'a> World<'a> {
             journal: JournalMedium::new(&setup, Rng::new(setup.seed ^ JOURNAL).fork()),
             late: BTreeMap::new(),
             dropped: Dropped::default(),
+            asked_flush: None,
             ring: RingMedium::new(Rng::new(setup.seed).fork()),
             log,
             planted,
@@ -243,6 +250,10 @@ impl<'a> World<'a> {
         for _ in 0..self.setup.flash_changes {
             let at = Nanos(self.rng.below(span.max(1)));
             self.queue.plan(at, Event::ResizeFlash);
+        }
+        for _ in 0..self.setup.visits {
+            let at = Nanos(self.rng.below(span.max(1)));
+            self.queue.plan(at, Event::Visit);
         }
         // With chance of its own: seeds of before do what they did, but for this.
         let mut chance = Rng::new(!self.setup.seed);
@@ -307,7 +318,8 @@ impl<'a> World<'a> {
         }
         self.drain();
         self.check_destaged();
-        let bytes = self.backend.bytes().to_vec();
+        // It may be longer than the disk.
+        let bytes = self.backend.bytes()[..disk.end as usize].to_vec();
         let arrival = self.clients.arrive();
         let seen = self.oracle.observe(arrival, disk, &bytes);
         seen.unwrap_or_else(|wrong| panic!("primary storage at the end: {wrong}"));
@@ -349,6 +361,7 @@ impl<'a> World<'a> {
             // Nobody asks for anything any more.
             Event::Disaster | Event::Mode | Event::Tune | Event::PowerLoss if self.is_ending => {}
             Event::Resize | Event::ResizeFlash | Event::DropCache if self.is_ending => {}
+            Event::Visit | Event::Resume if self.is_ending => {}
             Event::Execute(number, attempt) => self.execute(number, attempt, false),
             Event::Complete(number, attempt) => self.complete(number, attempt),
             Event::Compared(id, found) => {
@@ -370,6 +383,8 @@ impl<'a> World<'a> {
             Event::Memory(resizes, end) => self.on_memory(resizes, end),
             Event::DropCache => self.on_drop_cache(),
             Event::PowerLoss => self.tear_ring(),
+            Event::Visit => self.on_visit(),
+            Event::Resume => self.on_resume(),
         }
     }
 
@@ -398,6 +413,7 @@ impl<'a> World<'a> {
     /// The engine was called: carry out what it wants, now or together with what comes next.
     fn after_call(&mut self) {
         self.look_at_drop();
+        self.look_at_flush();
         if self.rng.chance(self.setup.load.carry_out) {
             self.carry_out();
             if self.rng.chance(self.setup.load.send) {

@@ -64,6 +64,8 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "journals_revoked",
         "stood_still",
         "tunings",
+        "growths",
+        "flushes_asked",
         "policies_changed",
         "resizes",
         "shrunk",
@@ -166,6 +168,7 @@ fn troubles_of_several_kinds_at_once_break_no_rule() {
     let coverage = pass_all((MIXED..).take(400));
     assert!(coverage.mode_changes > 300 && coverage.tunings > 1000, "{coverage:?}");
     assert!(coverage.logs_died > 100 && coverage.windows_repaired > 20, "{coverage:?}");
+    assert!(coverage.growths > 20 && coverage.flushes_asked > 50, "{coverage:?}");
     assert!(coverage.flash_resizes > 100 && coverage.compares_written > 100, "{coverage:?}");
 }
 

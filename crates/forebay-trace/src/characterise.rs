@@ -46,25 +46,22 @@ pub struct Device {
     pub histograms: Vec<Named>,
 }
 
-/// A device that is being counted.
+/// Devices that are being counted.
 #[derive(Debug, Default)]
 struct Counted {
-    characteristics: Characteristics,
-    /// When requests are answered, the next first: time, kind, latency.
-    under_way: BinaryHeap<Reverse<(u64, Kind, u64)>>,
+    devices: BTreeMap<u32, Characteristics>,
+    /// When requests are answered, the next first: time, device, kind, latency.
+    under_way: BinaryHeap<Reverse<(u64, u32, Kind, u64)>>,
 }
 
 impl Counted {
-    /// Answers what is due by now: how many that were.
-    fn answer_until(&mut self, now_ns: u64) -> usize {
-        let before = self.under_way.len();
-        while let Some(&Reverse((due, kind, latency))) = self.under_way.peek()
+    fn answer_until(&mut self, now_ns: u64) {
+        while let Some(&Reverse((due, device, kind, latency))) = self.under_way.peek()
             && due <= now_ns
         {
             self.under_way.pop();
-            self.characteristics.on_answer(kind, Nanos(latency));
+            self.devices.entry(device).or_default().on_answer(kind, Nanos(latency));
         }
-        before - self.under_way.len()
     }
 }
 
@@ -75,28 +72,26 @@ impl Counted {
 pub fn characterise(
     records: impl Iterator<Item = Result<Record, Error>>,
 ) -> Result<Vec<Device>, Error> {
-    let mut devices: BTreeMap<u32, Counted> = BTreeMap::new();
-    let mut under_way = 0;
+    let mut counted = Counted::default();
     for (number, record) in (1_u64..).zip(records) {
         let Record { time_ns, op, offset, len, device, latency_ns } = record?;
-        let counted = devices.entry(device).or_default();
-        under_way -= counted.answer_until(time_ns);
+        counted.answer_until(time_ns);
         let kind = kind_of(op);
         let range = ByteRange::at(offset, u64::from(len));
-        counted.characteristics.on_request(Nanos(time_ns), kind, range, latency_ns.is_some());
+        let of_device = counted.devices.entry(device).or_default();
+        of_device.on_request(Nanos(time_ns), kind, range, latency_ns.is_some());
         if let Some(latency) = latency_ns {
-            if under_way == UNDER_WAY_MAX {
+            if counted.under_way.len() == UNDER_WAY_MAX {
                 return Err(Error::too_many_under_way(number));
             }
-            under_way += 1;
-            counted.under_way.push(Reverse((time_ns.saturating_add(latency), kind, latency)));
+            let due = time_ns.saturating_add(latency);
+            counted.under_way.push(Reverse((due, device, kind, latency)));
         }
     }
-    let named = |(device, mut counted): (u32, Counted)| {
-        counted.answer_until(u64::MAX);
-        Device { device, histograms: named(&counted.characteristics) }
-    };
-    Ok(devices.into_iter().map(named).collect())
+    counted.answer_until(u64::MAX);
+    let named =
+        |(device, counted): (u32, Characteristics)| Device { device, histograms: named(&counted) };
+    Ok(counted.devices.into_iter().map(named).collect())
 }
 
 /// How it is counted.

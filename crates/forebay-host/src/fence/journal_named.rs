@@ -46,15 +46,17 @@ pub(super) fn check_torn(
 
 /// True when the journal that the sidecar names has to be put in place.
 pub(super) fn is_torn(sidecar: &Sidecar, probe: Option<&Probe>, place: &SidecarPlace) -> bool {
-    let windows = || {
+    let torn = || {
         let journal = JournalPlace::named(sidecar, place.path()?).ok()??;
         let size = probe?.look().ok()?.size;
-        match journal::check(&journal, journal::owner(sidecar)?, size).ok()? {
-            Journal::Found(found) => Some(found.windows),
-            Journal::None | Journal::Foreign(_) => None,
-        }
+        Some(match journal::check(&journal, journal::owner(sidecar)?, size) {
+            Ok(Journal::Found(found)) => found.windows > 0,
+            Ok(Journal::None | Journal::Foreign(_)) => false,
+            // Nobody knows.
+            Err(_) => true,
+        })
     };
-    windows().is_some_and(|windows| windows > 0)
+    torn().unwrap_or(false)
 }
 
 /// True when [`Examined::put_journal_in_place`] puts the journal in place that the sidecar names.

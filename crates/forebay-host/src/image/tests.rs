@@ -227,6 +227,15 @@ fn a_copy_does_not_take_the_windows_of_a_journal_elsewhere() {
 }
 
 #[test]
+fn an_image_that_was_left_with_a_log_and_without_a_journal_is_warned_of() {
+    let bed = Bed::new(None);
+    bed.leave(None);
+    let alone = bed.check(None).unwrap();
+    assert_eq!(alone.state, ImageState::Alone);
+    assert!(alone.warnings.iter().any(|text| text.contains("'destage-order' was 'strict'")));
+}
+
+#[test]
 fn a_journal_that_no_sidecar_names_says_nothing_of_an_image() {
     let bed = Bed::new(None);
     let journal = bed.path("db.raw.forebay-journal").display().to_string();

@@ -34,6 +34,11 @@ impl ShardDisk {
         }
     }
 
+    /// True when a loss of acknowledged writes is yet to be told of.
+    pub(crate) fn has_untold_loss(&self) -> bool {
+        self.port.engine.has_untold_loss()
+    }
+
     /// Drops what is cached.
     pub(crate) fn drop_cache(&mut self, now: Nanos, answer: oneshot::Sender<Dropped>) {
         self.port.engine.drop_cache(now, &mut self.port.actions);

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_backends::size::rounded;
 use forebay_backends::{Look, Probe};
 use forebay_host::events::Severity;
+use forebay_shard::Gone;
 
 use super::advice;
 use super::api::Resized;
@@ -93,13 +94,17 @@ pub(super) async fn flush(
         Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    match disk.handle.flush().await {
+    let flushed = async {
+        // A flush that ends well brings back nothing of what was lost before.
+        Ok::<_, Gone>(disk.handle.flush().await? && !disk.handle.has_untold_loss().await?)
+    };
+    match flushed.await {
         Ok(true) => Json(serde_json::json!({})).into_response(),
         Ok(false) => refuse(
             StatusCode::BAD_GATEWAY,
             format!(
-                "disk '{name}': primary storage failed the flush, or was lost meanwhile; what was written since the last \
-                 good flush may be lost ('forebay events {name}' tells more)"
+                "disk '{name}': primary storage failed a flush, or was lost, and its guest has not heard of it by a flush; what was \
+                 written since the last good flush may be lost ('forebay events {name}' tells more)"
             ),
         ),
         Err(gone) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}")),

@@ -87,6 +87,10 @@ pub(super) struct Turns {
     pub(super) reloading: tokio::sync::Mutex<()>,
     /// Those that are being detached because no file listed them any more, each with whoever does that, and whether none does.
     pub(super) unlisted: Mutex<BTreeMap<String, (Arc<()>, bool)>>,
+    /// Disks whose settings are just being changed: none of them is opened that is not served.
+    pub(super) changing: Mutex<BTreeSet<String>>,
+    /// Disks without flash are given some.
+    pub(super) placing: Arc<tokio::sync::Mutex<()>>,
     /// A disk is resized.
     pub(super) resizing: tokio::sync::Mutex<()>,
 }
@@ -282,6 +286,13 @@ impl ControlState {
         reason
     }
 
+    /// What kept these disks from being served is over: they are tried again soon.
+    pub(super) fn try_again_soon(&self, disks: &[String]) {
+        let mut refused = lock(&self.lists.refused);
+        let of_these = refused.iter_mut().filter(|it| disks.contains(&it.name));
+        of_these.for_each(|disk| disk.is_tried_again = true);
+    }
+
     /// Nobody else opens a disk, or decides about one, as long as this is kept.
     ///
     /// # Errors
@@ -293,13 +304,9 @@ impl ControlState {
         )
     }
 
-    /// The settings of no disk change as long as this is kept.
-    ///
-    /// # Errors
-    /// Somebody changes them, and that takes long.
-    pub(super) async fn change_turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
-        let turn = tokio::time::timeout(OPENING_MAX, self.turns.reloading.lock());
-        turn.await.context("the configuration is being changed, and that takes long: ask again")
+    /// A disk that has ended beneath its clients, who wait, and that nobody is opening right now.
+    pub(super) fn waiting_for_opening(&self, name: &str) -> Option<Arc<ServedDisk>> {
+        self.find(name).ok().filter(|disk| disk.has_clients_wait())
     }
 
     /// A disk that is served, also one that somebody was about to open; `None`: it is not served.

@@ -10,7 +10,7 @@
 //! its RAM cache begins empty. Sessions of an iSCSI target live on one shard, so its disks go together.
 //!
 //! **Invariant:** whatever fails, no client gets an error by it, but for one whose socket the kernel lets no reactor watch any
-//! more. Storage of one disk that hangs holds up the others only until [`END_MAX`] or [`OPEN_MAX`] is over.
+//! more. Storage of one disk that hangs holds up the others only until [`END_MAX`] or the time to open it is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,6 @@ use crate::config::{DaemonSpec, DiskSpec};
 
 /// Time that all disks have to end, once nothing is owed to their clients.
 const END_MAX: Duration = Duration::from_secs(10);
-/// Time that a disk has to be opened on the other shard.
-const OPEN_MAX: Duration = Duration::from_secs(15);
 /// Time that one that ends late has, before others go first.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
@@ -214,9 +212,8 @@ async fn end_and_open(
     }
     for Moving { disk, served, stage } in moving.iter_mut() {
         let reopening = Reopening::of(state, served);
-        let opened = timeout(OPEN_MAX, reopening.open_up((disk, disks))).await;
-        let opened =
-            opened.with_context(|| format!("disk '{}' does not open", served.name()))??;
+        let opened = reopening.open_up((disk, disks)).await;
+        let opened = opened.with_context(|| format!("disk '{}' does not open", served.name()))?;
         let opened = reopening.hand_over(to, disk, opened).await?;
         // The end of the daemon notes how it is left, also before its clients have come.
         state.serve_again(opened.0.clone());

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_backends::Uri;
 use forebay_host::pool::report::{self, Placed};
@@ -57,30 +58,39 @@ pub(crate) fn place(
     devices.0.iter().filter_map(|(path, found)| Some(told(path, found.as_ref().err()?))).collect()
 }
 
-/// Tries again to give a device to those disks that have none, and says which have one now. Who keeps the configuration from
-/// changing meanwhile may wait for the devices.
-pub(super) async fn place_again(state: &ControlState) -> Vec<String> {
-    let mut spec = (*state.opener.spec()).clone();
-    let without = |disk: &DiskSpec| disk.unplaced.is_some().then(|| disk.name.to_string());
-    let before: Vec<String> = spec.disks.iter().filter_map(without).collect();
-    // Those that were not there.
+/// Tries again to give a device to those disks that have none; they are served soon. It may wait for the devices.
+pub(super) async fn place_again(state: &Arc<ControlState>) {
+    let Ok(_one) = state.turns.placing.try_lock() else { return };
+    let old = state.opener.spec();
+    let mut spec = (*old).clone();
     let is_there = |pool: &PoolSpec| pool.devices.iter().all(|device| device.exists());
-    let may_be = |disk: &DiskSpec| pool_of(&spec.pools, disk).is_some_and(is_there);
-    if !spec.disks.iter().any(|disk| disk.unplaced.is_some() && may_be(disk)) {
-        return Vec::new();
+    let pools = spec.pools.clone();
+    let mut without = Vec::new();
+    for disk in spec.disks.iter_mut().filter(|disk| disk.unplaced.is_some()) {
+        if pool_of(&pools, disk).is_some_and(is_there) {
+            disk.unplaced = None;
+            without.push(disk.name.to_string());
+        }
     }
-    spec.disks.iter_mut().for_each(|disk| disk.unplaced = None);
+    if without.is_empty() {
+        return;
+    }
     let (served, opener) = (served(state, &spec), state.opener.clone());
     let placing = tokio::task::spawn_blocking(move || {
         place(&mut spec, &served, &opener.flash.pools());
         spec
     });
-    let Ok(spec) = placing.await else { return Vec::new() };
-    let has_one =
-        |name: &String| spec.disks.iter().any(|it| it.name.0 == *name && it.unplaced.is_none());
-    let now: Vec<String> = before.into_iter().filter(has_one).collect();
+    let Ok(spec) = placing.await else { return };
+    let has_none = |name: &String| {
+        spec.disks.iter().any(|disk| disk.name.0 == *name && disk.unplaced.is_some())
+    };
+    without.retain(|name| !has_none(name));
+    let Ok(_no_change) = state.turns.reloading.try_lock() else { return };
+    if without.is_empty() || !Arc::ptr_eq(&old, &state.opener.spec()) {
+        return;
+    }
     state.opener.change_spec(spec);
-    now
+    state.try_again_soon(&without);
 }
 
 /// The disks that a daemon serves, as a configuration that is in force has them.

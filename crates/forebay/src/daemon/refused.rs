@@ -25,9 +25,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::api::{RefusedDisk, Resolved, Sides};
-use super::control::{ControlState, refuse};
+use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
 use super::opener::{Opener, Ready};
+use super::served::ServedDisk;
 use super::{placement, systemd};
 use crate::config::DiskSpec;
 
@@ -199,27 +200,22 @@ async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decisio
     // On a task of its own: who asked may leave.
     let asked = name.clone();
     let work = tokio::spawn(async move {
-        wait_for_storage(&state, &name, decision.is_none()).await?;
-        let resolved = {
-            // With the settings that are in force when it is served.
-            let _no_change = state.change_turn().await?;
-            placement::place_again(&state).await;
-            let _one = state.opening_turn().await?;
-            serve_in_turn(&state, &name, decision).await?
-        };
-        wait_for_opening(&state, &name).await?;
+        let _ = tokio::time::timeout(ANSWER_MAX, placement::place_again(&state)).await;
+        let before = state.waiting_for_opening(&name);
+        let resolved = serve(&state, &name, decision).await?;
+        if let Some(before) = before {
+            wait_for_opening(&state, &before).await?;
+        }
         Ok(resolved)
     });
     respond(&asked, work).await
 }
 
 /// Waits a while for a disk that is opened again beneath its clients, who wait for it.
-async fn wait_for_opening(state: &ControlState, name: &str) -> Result<()> {
+async fn wait_for_opening(state: &ControlState, before: &Arc<ServedDisk>) -> Result<()> {
     let give_up = Instant::now() + ANSWER_MAX;
-    while let Ok(served) = state.find(name)
-        && !served.handle.is_open()
-    {
-        let why = served.standing().unwrap_or_default();
+    while state.disks().iter().any(|disk| Arc::ptr_eq(disk, before)) {
+        let why = before.standing().unwrap_or_default();
         anyhow::ensure!(Instant::now() < give_up, "that is done, but it is not served: {why}");
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -234,30 +230,29 @@ async fn respond<T: serde::Serialize>(disk: &str, work: JoinHandle<Result<T>>) -
     }
 }
 
-/// Serves a disk that is not served, or not everywhere, for who keeps the configuration from changing meanwhile.
+/// Serves a disk that is not served, or not everywhere; with a decision, after that is carried out.
 ///
 /// # Errors
 /// It is not served.
-pub(super) async fn serve(state: &Arc<ControlState>, name: &str) -> Result<Resolved> {
-    wait_for_storage(state, name, true).await?;
-    let _one = state.opening_turn().await?;
-    serve_in_turn(state, name, None).await
-}
-
-/// Waits a while for its storage to answer, where it is to be opened at once.
-async fn wait_for_storage(state: &Arc<ControlState>, name: &str, is_opened: bool) -> Result<()> {
-    if is_opened
+pub(super) async fn serve(
+    state: &Arc<ControlState>,
+    name: &str,
+    decision: Option<Decision>,
+) -> Result<Resolved> {
+    if decision.is_none()
         && let Ok(spec) = find(state, name)
         && let Err(error) = state.looks.wait(&state.opener, &spec, ANSWER_MAX).await
     {
         // Somebody may have opened it meanwhile.
         let spec = find(state, name)?;
+        anyhow::ensure!(state.find(name).is_err(), "{error:#}");
         bail!("it is not served: {}", state.refuse(&spec, &error));
     }
-    Ok(())
+    let _one = state.opening_turn().await?;
+    serve_in_turn(state, name, decision).await
 }
 
-/// Serves a disk in the turn of who calls; with a decision, after that is carried out.
+/// The same, in the turn of who calls.
 async fn serve_in_turn(
     state: &Arc<ControlState>,
     name: &str,
@@ -275,8 +270,9 @@ async fn serve_in_turn(
         return Ok(resolved);
     }
     let spec = find(state, name)?;
-    let waits =
-        state.disks().into_iter().find(|disk| disk.name() == name && disk.has_clients_wait());
+    let is_changing = lock(&state.turns.changing).contains(name);
+    anyhow::ensure!(!is_changing, "its settings are just being changed: ask again");
+    let waits = state.waiting_for_opening(name);
     if decision.is_none()
         && let Some(waits) = &waits
     {
@@ -322,12 +318,9 @@ pub(super) async fn follow(state: Arc<ControlState>) {
     loop {
         tokio::time::sleep(TRY_EVERY).await;
         try_again(&state, |disk| disk.is_tried_again).await;
-        if let Ok(_no_change) = state.turns.reloading.try_lock() {
-            for name in placement::place_again(&state).await {
-                // Why not, it tells itself.
-                let _ = serve(&state, &name).await;
-            }
-        }
+        // A device that hangs holds up nobody.
+        let placing = state.clone();
+        tokio::spawn(async move { placement::place_again(&placing).await });
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
             let attached = state.attach_again(&name).await;
@@ -346,8 +339,6 @@ pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&Refused
         if !is_new || state.looks.answers(&state.opener, &spec, LOOK_MAX).await != Some(true) {
             continue;
         }
-        // A change of its settings would not find it served.
-        let Ok(_no_change) = state.turns.reloading.try_lock() else { continue };
         let Ok(_one) = state.opening_turn().await else { continue };
         // Somebody may have opened it meanwhile, and detached it.
         if state.refused().iter().any(|it| it.name == disk.name && which(it)) {

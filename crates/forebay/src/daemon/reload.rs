@@ -248,6 +248,10 @@ pub(super) async fn take_over(
 ) -> Vec<(String, Missing)> {
     let old = listening(state, new);
     let mut spec = difference::in_force(&old, new);
+    let is_online =
+        |it: &&Difference| matches!(it, Difference::Changed(..) | Difference::OpenedAgain(..));
+    let online = found.iter().filter(is_online).filter_map(Difference::disk);
+    *lock(&state.turns.changing) = online.map(ToString::to_string).collect();
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
             Difference::Changed(disk, settings) => {
@@ -279,6 +283,7 @@ pub(super) async fn take_over(
         change.error = done.err().map(|error| format!("{error:#}"));
     }
     state.opener.change_spec(spec);
+    lock(&state.turns.changing).clear();
     if found.iter().any(|it| matches!(it, Difference::OpenedAgain(..))) {
         // What one of them has left may have been of another one by then.
         state.close_unused_flash().await;
@@ -288,7 +293,7 @@ pub(super) async fn take_over(
         let done = match difference {
             Difference::Removed(disk) => remove(state, &disk.0).await,
             // An event tells whether it is served, or why not.
-            Difference::Added(disk) => match refused::serve(state, &disk.0).await {
+            Difference::Added(disk) => match refused::serve(state, &disk.0, None).await {
                 Ok(served) if served.warnings.is_empty() => Ok(()),
                 Ok(served) => {
                     not_everywhere.insert(disk.0.clone());
@@ -343,7 +348,7 @@ pub(super) async fn take_over(
     let is_new =
         |name: &str| found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == name));
     for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
-        let _ = refused::serve(state, &disk.name).await;
+        let _ = refused::serve(state, &disk.name, None).await;
     }
     missing
 }
@@ -447,7 +452,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
                 refused::try_again(&state, |_| true).await;
             }
             // An event tells whether it is served again, or why not.
-            Ok(()) => drop(refused::serve(&state, &name).await),
+            Ok(()) => drop(refused::serve(&state, &name, None).await),
             Err(error) if is_unlisted => {
                 let text = format!("reload: it is not listed any more, and stays: {error:#}");
                 state.report(Some(&name), Severity::Warning, &text);

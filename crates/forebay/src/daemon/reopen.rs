@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::Probe;
 use forebay_core::config::Mode;
 use forebay_core::stats::{LogState, TierState};
@@ -23,7 +23,7 @@ use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
 use forebay_shard::{Drained, PrimaryState};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::control::ControlState;
 use super::ending::{self, Left};
@@ -45,8 +45,8 @@ const IN_USE_MAX: Duration = Duration::from_secs(2);
 const FLUSH_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk has to end: its clients are waited for, a log may be destaged.
 const END_MAX: Duration = Duration::from_secs(35);
-/// Time that it has to be opened.
-const OPEN_MAX: Duration = Duration::from_secs(15);
+/// Time that it has to be opened: a long log is read.
+const OPEN_MAX: Duration = Duration::from_secs(30);
 const TAKES_LONG: &str = "its storage or its flash takes long to answer";
 /// Pause before a disk whose clients wait is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -62,12 +62,12 @@ pub(super) async fn reopen(
     at: usize,
     (asked, settings): (&DiskSpec, &[Setting]),
 ) -> Result<()> {
+    let _one = state.opening_turn().await?;
     let before = disks[at].clone();
     let mut after = before.clone();
     after.take_over_opened_again(asked);
     let of_before = disks.to_vec();
     disks[at] = after.clone();
-    let _one = state.opening_turn().await?;
     // One that is refused has them when it is opened.
     let Ok(served) = state.find(&before.name.0) else { return Ok(()) };
     let _its_size = state.turns.resizing.lock().await;
@@ -89,14 +89,18 @@ pub(super) async fn reopen(
 ///
 /// # Errors
 /// That cannot be seen, or noted.
-fn note_growth(served: &ServedDisk) -> Result<()> {
-    // Another way to look, such as a server, has no size to note.
-    let Ok(probe) = served.probe() else { return Ok(()) };
-    let look = probe.look_durably().context("cannot see how long primary storage is")?;
-    match look.size > served.handle.size() {
-        true => served.grow_place(look),
-        false => Ok(()),
+async fn note_growth(served: &Arc<ServedDisk>) -> Result<()> {
+    if !served.is_looked_at() {
+        return Ok(());
     }
+    let look = served.look(Probe::look_durably).await;
+    let look = look.context("cannot see how long primary storage is")?;
+    // A size that it cannot have is none that it gets by being opened.
+    if look.size <= served.handle.size() || served.handle.measure(Some(look.size)).await.is_err() {
+        return Ok(());
+    }
+    let noting = served.clone();
+    tokio::task::spawn_blocking(move || noting.grow_place(look)).await?
 }
 
 /// A disk, and all others as they are with it.
@@ -133,11 +137,8 @@ impl<'a> Reopening<'a> {
         }
         advice::settle(&self.served).await;
         let began = Instant::now();
-        let ended = self.end_beneath(before, leaves_pool).await;
-        if leaves_pool && ended.is_err() {
-            self.take_mode_back(before.0).await;
-        }
-        let Err(why) = self.open_after(ended?, after, leaves_pool).await else {
+        let ended = self.end_beneath(before, leaves_pool).await?;
+        let Err(why) = self.open_after(ended, after, leaves_pool).await else {
             let text = format!(
                 "the disk was opened again: {}; its clients waited for {} ms",
                 self.what,
@@ -158,7 +159,11 @@ impl<'a> Reopening<'a> {
         let handle = self.served.handle.clone();
         let mut ending = tokio::spawn(async move { handle.end_beneath(leaves_pool).await });
         if let Ok(ended) = timeout(END_MAX, &mut ending).await {
-            return ended?;
+            let ended = ended.map_err(anyhow::Error::from).flatten();
+            if leaves_pool && ended.is_err() {
+                self.take_mode_back(before.0).await;
+            }
+            return ended;
         }
         let text = "the disk was to be opened again and does not end: primary storage or its flash hangs. Its clients wait \
                     until it has ended, and it goes on as it was then";
@@ -169,11 +174,17 @@ impl<'a> Reopening<'a> {
         tokio::spawn(async move {
             let reopening = Reopening::of(&state, &served);
             // One that did not end lets its clients go on.
-            let Ok(Ok(drained)) = ending.await else { return served.note_standing(None) };
+            let Ok(Ok(drained)) = ending.await else {
+                served.note_standing(None);
+                if leaves_pool {
+                    reopening.take_mode_back(&disk).await;
+                }
+                return;
+            };
             if let Err(error) = reopening.leave(drained).await {
                 reopening.report(Severity::Warning, &format!("{error:#}"));
             }
-            reopening.open_some_time((&disk, &disks), None).await;
+            reopening.open_some_time((&disk, &disks)).await;
         });
         bail!(text)
     }
@@ -183,16 +194,7 @@ impl<'a> Reopening<'a> {
     /// # Errors
     /// Its clients wait, in these words.
     pub(super) async fn open_as_before(&self, before: Among<'_>) -> Result<()> {
-        let mut opening = self.begin_to_open(before);
-        let (opened, under_way) = match timeout(OPEN_MAX, &mut opening).await {
-            Ok(opened) => (opened?, None),
-            Err(_) => (Err(anyhow!(TAKES_LONG)), Some(opening)),
-        };
-        let served = match opened {
-            Ok(opened) => self.serve_opened(before.0, opened).await,
-            Err(error) => Err(error),
-        };
-        match served {
+        match self.open(before).await {
             Ok(()) => Ok(()),
             // Whose clients it has are closed, and the next start opens it.
             Err(_) if self.state.is_ending() => bail!("the daemon is ending"),
@@ -206,7 +208,7 @@ impl<'a> Reopening<'a> {
                 let (disk, disks) = (before.0.clone(), before.1.to_vec());
                 tokio::spawn(async move {
                     let reopening = Reopening::of(&state, &served);
-                    reopening.open_some_time((&disk, &disks), under_way).await;
+                    reopening.open_some_time((&disk, &disks)).await;
                 });
                 bail!(text)
             }
@@ -316,12 +318,11 @@ impl<'a> Reopening<'a> {
             self.report(Severity::Error, why);
         }
         self.state.note_quiet(&self.served, &drained);
-        let served = self.served.clone();
-        let note = move || (note_growth(&served), served.leave(&drained));
-        let (grown, noted) = tokio::task::spawn_blocking(note).await?;
-        if let Err(error) = grown {
+        if let Err(error) = note_growth(&self.served).await {
             self.report(Severity::Warning, &format!("{error:#}"));
         }
+        let served = self.served.clone();
+        let noted = tokio::task::spawn_blocking(move || served.leave(&drained)).await?;
         if let Some(warning) = noted.context("how it was left cannot be noted")? {
             self.report(Severity::Warning, &warning);
         }
@@ -340,13 +341,8 @@ impl<'a> Reopening<'a> {
 
     /// Opens it in the place of the one that has ended.
     async fn open(&self, disk: Among<'_>) -> Result<()> {
-        let opened = timeout(OPEN_MAX, self.open_up(disk)).await.context(TAKES_LONG)??;
-        self.serve_opened(disk.0, opened).await
-    }
-
-    /// Has clients go on with it.
-    async fn serve_opened(&self, disk: &DiskSpec, opened: Opened) -> Result<()> {
-        self.serve(self.hand_over(self.served.info.shard, disk, opened).await?);
+        let opened = self.open_up(disk).await?;
+        self.serve(self.hand_over(self.served.info.shard, disk.0, opened).await?);
         Ok(())
     }
 
@@ -360,8 +356,32 @@ impl<'a> Reopening<'a> {
         self.state.serve_again(ready);
     }
 
-    /// Opens it, for a shard to take it.
-    pub(super) async fn open_up(&self, (disk, disks): Among<'_>) -> Result<Opened> {
+    /// Opens it, for a shard to take it; a former opening that took too long comes to its end first.
+    ///
+    /// # Errors
+    /// It cannot be opened, or not in time.
+    pub(super) async fn open_up(&self, disk: Among<'_>) -> Result<Opened> {
+        let limit = Instant::now() + OPEN_MAX;
+        let mut late = self.served.late_opening.lock().await;
+        if let Some(ending) = &mut *late {
+            let _ = timeout_at(limit, ending).await.context(TAKES_LONG)?;
+            *late = None;
+        }
+        let mut opening = self.begin_to_open(disk);
+        match timeout_at(limit, &mut opening).await {
+            Ok(opened) => opened.map_err(anyhow::Error::from).flatten(),
+            Err(_) => {
+                // Let it come to its end, and let go of all that it has, which may take a moment, too.
+                *late = Some(tokio::spawn(async move {
+                    let opened = opening.await;
+                    let _ = tokio::task::spawn_blocking(move || drop(opened)).await;
+                }));
+                bail!(TAKES_LONG)
+            }
+        }
+    }
+
+    async fn open_when_free(&self, (disk, disks): Among<'_>) -> Result<Opened> {
         ensure!(!self.state.is_ending(), "the daemon is ending");
         let give_up = Instant::now() + IN_USE_MAX;
         loop {
@@ -392,32 +412,26 @@ impl<'a> Reopening<'a> {
 
     /// Tries to open a disk whose clients wait, until it can be; somebody may decide about it between two tries. While its
     /// storage hangs others have their turns.
-    async fn open_some_time(
-        &self,
-        before: Among<'_>,
-        mut under_way: Option<JoinHandle<Result<Opened>>>,
-    ) {
+    async fn open_some_time(&self, before: Among<'_>) {
         loop {
-            self.served.note_clients_wait(under_way.is_none());
+            let is_free = self.served.late_opening.lock().await.is_none();
+            self.served.note_clients_wait(is_free);
             sleep(TRY_AGAIN).await;
             let _one = self.state.turns.opening.lock().await;
             self.served.note_clients_wait(false);
-            let opening = under_way.get_or_insert_with(|| self.begin_to_open(before));
-            let Ok(opened) = timeout(OPEN_MAX, opening).await else { continue };
-            under_way = None;
-            if let Ok(Ok(opened)) = opened
-                && self.serve_opened(before.0, opened).await.is_ok()
-            {
+            if self.open(before).await.is_ok() {
                 let text = "the disk is open again, and its clients go on";
                 return self.report(Severity::Info, text);
             }
         }
     }
 
-    /// Opens it on a task of its own, for whoever does not wait for it all the time.
+    /// Opens it on a task of its own, which nobody has to wait for.
     fn begin_to_open(&self, (disk, disks): Among<'_>) -> JoinHandle<Result<Opened>> {
         let (state, served) = (self.state.clone(), self.served.clone());
         let (disk, disks) = (disk.clone(), disks.to_vec());
-        tokio::spawn(async move { Reopening::of(&state, &served).open_up((&disk, &disks)).await })
+        tokio::spawn(
+            async move { Reopening::of(&state, &served).open_when_free((&disk, &disks)).await },
+        )
     }
 }

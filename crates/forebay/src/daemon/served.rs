@@ -11,7 +11,7 @@ use forebay_core::flash_pool::DiskNumber;
 use forebay_host::fence::{DiskPlace, LastWrite};
 use forebay_host::population::Wanted;
 use forebay_shard::{DiskFigures, DiskHandle, Drained, FlashUse};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use super::advice::Keeper;
@@ -48,6 +48,8 @@ pub(super) struct ServedDisk {
     standing: Mutex<Option<String>>,
     /// Somebody has modified primary storage, and no administrator has dealt with it yet.
     is_modified: AtomicBool,
+    /// It was to be opened again, and that took too long: nobody waits for that any more, and no other opening begins before.
+    pub(super) late_opening: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     /// It has ended beneath its clients, who wait until it can be opened, and nobody is opening it right now.
     has_clients_wait: AtomicBool,
     /// What it did in the last hours.
@@ -110,6 +112,7 @@ impl ServedDisk {
             probe,
             standing,
             is_modified: AtomicBool::new(false),
+            late_opening: tokio::sync::Mutex::default(),
             has_clients_wait: AtomicBool::new(false),
             history,
             figures,

@@ -184,6 +184,8 @@ impl Parts {
             return false;
         }
         self.mode = target;
+        // The next change holds writers as it needs to, whatever this one did.
+        self.hold = Hold::Free;
         self.release_owners(cx);
         if !target.caches() {
             self.leave_cache(cx);

@@ -389,7 +389,6 @@ fn a_drain_that_is_called_off_leaves_the_log_to_answer_reads() {
     rig.settle();
 }
 
-/// A log would take zeroes of any alignment at once. Without one the ends of these are read and written.
 #[test]
 fn a_discard_that_meets_a_log_is_not_written_as_zeroes() {
     for fua in [false, true] {
@@ -411,6 +410,7 @@ fn a_discard_that_meets_a_log_is_not_written_as_zeroes() {
     }
 }
 
+/// A log would take zeroes of any alignment at once. Without one the ends of these are read and written.
 #[test]
 fn zeroes_that_must_be_fast_change_nothing_when_the_log_that_would_take_them_goes() {
     let mut config = with_log();

@@ -62,7 +62,7 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     assert!(state.turns.opening.try_lock().is_err());
 
     for failed in 1..=2 {
-        let error = serve(&state, "db").await.unwrap_err().to_string();
+        let error = serve(&state, "db", None).await.unwrap_err().to_string();
         let reason = "its shard cannot take it: no threads for the I/O of a file";
         assert_eq!(error, format!("it is not served: {reason}"));
         let [refused] = &state.refused()[..] else { panic!("{:?}", state.refused()) };
@@ -70,7 +70,7 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
         assert_eq!(failing.failed(), failed);
         assert!(state.disks().is_empty());
     }
-    serve(&state, "db").await.unwrap();
+    serve(&state, "db", None).await.unwrap();
     assert!(state.refused().is_empty());
     let disk = state.find("db").unwrap();
     assert_eq!(disk.handle.size(), 8 << 20);
