@@ -73,6 +73,10 @@ impl World<'_> {
     /// It has come to its end, or not yet.
     pub(crate) fn look_at_flush(&mut self) {
         let Some(AskedFlush { number, mark }) = self.asked_flush else { return };
+        if !self.actions.list.is_empty() {
+            // A loss may be told of with what is to be carried out.
+            return;
+        }
         if let Some(is_flushed) = self.engine.flushed_primary_storage(number) {
             self.asked_flush = None;
             if is_flushed && !self.engine.has_untold_loss() {

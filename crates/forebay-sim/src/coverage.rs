@@ -65,6 +65,7 @@ coverage! {
     crash_loops: "Crashes in a row while primary storage was dead.",
     segments_compacted: "Segments that a restart put into another one.",
     segments_summarized: "Segments that recovery read from their summaries.",
+    notes_rotten: "Notes of progress that were rotten, and the one before was another one.",
     summaries_damaged: "Summaries that were torn or rotten.",
     recoveries_cut: "Recoveries that died.",
     parts_left_out: "Recoveries that left out the first part of a request whose rest was lost.",

@@ -161,6 +161,8 @@ pub struct Device {
     pub discards: Discards,
     /// The destager's notes, which are durable when they are written.
     pub progress: (Sequence, Sequence),
+    /// What the other copy of that says.
+    pub progress_before: (Sequence, Sequence),
     rng: Rng,
 }
 
@@ -189,6 +191,7 @@ impl Device {
             fate: None,
             discards: Discards::ByChance,
             progress: (Sequence(0), Sequence(0)),
+            progress_before: (Sequence(0), Sequence(0)),
             rng,
         }
     }
@@ -296,7 +299,8 @@ impl Device {
             IoOp::Progress { flushed, through } => {
                 // A page pair: the old note or the new one, whatever happens.
                 if pending.effect == Effect::Whole {
-                    self.progress = (flushed, through);
+                    self.progress_before =
+                        std::mem::replace(&mut self.progress, (flushed, through));
                 }
             }
             IoOp::WriteZeroes { .. } => {

@@ -7,7 +7,9 @@ use forebay_core::stats::LogState;
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
+use crate::planted::Planted;
 use crate::pool::StagedGroup;
+use crate::rng::Rng;
 use crate::setup;
 use crate::warm;
 use crate::world::{Event, World};
@@ -285,8 +287,21 @@ impl World<'_> {
         self.oracle.new_life();
         if logged {
             self.pool.rot_a_summary(&mut self.chance);
+            self.rot_a_note();
         }
         self.begin_anew(staged, host, in_order);
+    }
+
+    /// Where guests write past the log, a start that finds the newer note of progress damaged has to do with the older one.
+    fn rot_a_note(&mut self) {
+        let mut chance = Rng::new(self.setup.seed ^ self.events);
+        let device = &mut self.pool.device;
+        if !self.engine.mode().logs() && chance.chance(400) && self.planted == Planted::Nothing {
+            self.coverage.notes_rotten += u64::from(device.progress != device.progress_before);
+            device.progress = device.progress_before;
+        }
+        // The start repeats it.
+        device.progress_before = device.progress;
     }
 
     /// The process has ended in order: its staged groups are needed no more, unless the log could

@@ -64,6 +64,7 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "journals_revoked",
         "stood_still",
         "tunings",
+        "notes_rotten",
         "growths",
         "flushes_asked",
         "policies_changed",

@@ -206,6 +206,8 @@ impl Connection {
         let sends = self.outbox.sending_since().plus(STALL_MAX);
         let receives =
             match (self.input.is_partial && self.input.is_receiving, self.session.pinged()) {
+                // Nothing is received, so nothing is heard.
+                _ if self.is_blocked => Nanos::NEVER,
                 (true, _) => self.heard.plus(STALL_MAX),
                 (false, Some(pinged)) => pinged.plus(STALL_MAX),
                 (false, None) => Nanos::NEVER,

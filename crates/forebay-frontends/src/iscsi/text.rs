@@ -36,7 +36,7 @@ pub fn keys(text: &[u8]) -> Result<Vec<(&str, &str)>, BadText> {
     for piece in text.split(|byte| *byte == 0).filter(|piece| !piece.is_empty()) {
         let piece = std::str::from_utf8(piece).map_err(|_| BadText::Malformed)?;
         let (name, value) = piece.split_once('=').ok_or(BadText::Malformed)?;
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-+@_".contains(&byte);
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-+@_#".contains(&byte);
         let fits = (1..=NAME_MAX).contains(&name.len()) && value.len() <= VALUE_MAX;
         if !fits || !name.bytes().all(is_name) {
             return Err(BadText::Malformed);

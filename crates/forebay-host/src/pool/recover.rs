@@ -119,7 +119,7 @@ impl Pool {
     pub fn begin_log(&mut self, number: DiskNumber) -> Result<()> {
         self.tables.reload_progress(&self.file, number)?;
         match self.has_log(number) {
-            true => Ok(()),
+            true => Ok(self.tables.repeat_progress(&self.file, number)?),
             false => self.settle(number),
         }
     }

@@ -341,16 +341,33 @@ impl Tables {
         Ok(())
     }
 
+    /// Has both copies of the progress of a disk say the same, durably. Where guests write past a log that is empty, a start
+    /// that finds the newer copy damaged must not take what is in the log for newer.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn repeat_progress(&mut self, file: &PoolFile, number: DiskNumber) -> io::Result<()> {
+        let progress = self.progress(number);
+        self.set_progress(file, number, progress)
+    }
+
     /// Reads the progress of a disk again, which its shard has written meanwhile.
     ///
     /// # Errors
     /// The medium's, or neither copy is valid.
     pub fn reload_progress(&mut self, file: &PoolFile, number: DiskNumber) -> Result<()> {
         let pair = PairId::Progress(number);
+        // What its shard wrote last may not be durable, and the next version goes over the one before.
+        file.sync()?;
         let mut copies = [PoolPage::ZERO, PoolPage::ZERO];
+        let mut unread = None;
         for (copy, page) in (0..).zip(&mut copies) {
-            // One that cannot be read may be the newer: nothing is written on top of the older one.
-            file.read(self.geometry().pair_offset(pair, copy), std::slice::from_mut(page))?;
+            // In the place of one that cannot be read the next version is written.
+            let at = self.geometry().pair_offset(pair, copy);
+            unread = file.read_what_can_be_read(at, std::slice::from_mut(page))?.or(unread);
+        }
+        if let Some(error) = unread.filter(|_| copies.iter().all(PoolPage::is_unreadable)) {
+            return Err(error.into());
         }
         let copies = [&copies[0].0, &copies[1].0];
         let (version, progress) = Progress::decode(&self.superblock, number, copies)?;
@@ -475,7 +492,7 @@ impl Tables {
                     let record = self.disks[usize::from(number.0)].clone();
                     self.put_disk(file, number, record.as_ref())?;
                 }
-                // Nobody reads an older state of these without noticing.
+                // Who writes these sees to it that an older state does no harm.
                 PairId::Progress(_) | PairId::Reservations(_) => {}
             }
         }

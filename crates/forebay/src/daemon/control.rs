@@ -448,8 +448,22 @@ impl ControlState {
         self.close_flash_but_of("").await;
     }
 
-    /// A disk that has ended, or was never served, is not part of the configuration any more.
-    pub(super) fn forget(&self, name: &str) {
+    /// A disk that has ended, or was never served, is not part of the configuration any more, unless it is served again: then
+    /// false.
+    ///
+    /// # Errors
+    /// Somebody opens it, or another one, and that takes long.
+    pub(super) async fn forget(&self, name: &str) -> Result<bool> {
+        // Who was about to open it would serve what nobody knows.
+        let _nobody_opens_it = self.opening_turn().await?;
+        if self.find(name).is_ok() {
+            return Ok(false);
+        }
+        self.forget_in_turn(name);
+        Ok(true)
+    }
+
+    fn forget_in_turn(&self, name: &str) {
         self.opener.change_spec(difference::without(&self.opener.spec(), name));
         lock(&self.lists.refused).retain(|known| known.name != name);
         // One that ended in trouble.

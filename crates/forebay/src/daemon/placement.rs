@@ -65,14 +65,15 @@ pub(super) async fn place_again(state: &Arc<ControlState>) {
     let mut spec = (*old).clone();
     let is_there = |pool: &PoolSpec| pool.devices.iter().all(|device| device.exists());
     let pools = spec.pools.clone();
-    let mut without = Vec::new();
+    let (mut without, mut is_any_there) = (Vec::new(), false);
     for disk in spec.disks.iter_mut().filter(|disk| disk.unplaced.is_some()) {
-        if pool_of(&pools, disk).is_some_and(is_there) {
+        if let Some(pool) = pool_of(&pools, disk) {
+            is_any_there |= is_there(pool);
             disk.unplaced = None;
             without.push(disk.name.to_string());
         }
     }
-    if without.is_empty() {
+    if !is_any_there {
         return;
     }
     let (served, opener) = (served(state, &spec), state.opener.clone());
@@ -85,6 +86,8 @@ pub(super) async fn place_again(state: &Arc<ControlState>) {
         spec.disks.iter().any(|disk| disk.name.0 == *name && disk.unplaced.is_some())
     };
     without.retain(|name| !has_none(name));
+    // Who opens one of them has the spec of before.
+    let Ok(_nobody_opens) = state.opening_turn().await else { return };
     let Ok(_no_change) = state.turns.reloading.try_lock() else { return };
     if without.is_empty() || !Arc::ptr_eq(&old, &state.opener.spec()) {
         return;

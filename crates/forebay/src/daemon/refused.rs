@@ -201,12 +201,7 @@ async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decisio
     let asked = name.clone();
     let work = tokio::spawn(async move {
         let _ = tokio::time::timeout(ANSWER_MAX, placement::place_again(&state)).await;
-        let before = state.waiting_for_opening(&name);
-        let resolved = serve(&state, &name, decision).await?;
-        if let Some(before) = before {
-            wait_for_opening(&state, &before).await?;
-        }
-        Ok(resolved)
+        serve(&state, &name, decision).await
     });
     respond(&asked, work).await
 }
@@ -248,16 +243,22 @@ pub(super) async fn serve(
         anyhow::ensure!(state.find(name).is_err(), "{error:#}");
         bail!("it is not served: {}", state.refuse(&spec, &error));
     }
-    let _one = state.opening_turn().await?;
-    serve_in_turn(state, name, decision).await
+    let (resolved, waits) = {
+        let _one = state.opening_turn().await?;
+        serve_in_turn(state, name, decision).await?
+    };
+    if let Some(before) = waits {
+        wait_for_opening(state, &before).await?;
+    }
+    Ok(resolved)
 }
 
-/// The same, in the turn of who calls.
+/// The same, in the turn of who calls; the disk, if it is one that is opened beneath its clients in a moment.
 async fn serve_in_turn(
     state: &Arc<ControlState>,
     name: &str,
     decision: Option<Decision>,
-) -> Result<Resolved> {
+) -> Result<(Resolved, Option<Arc<ServedDisk>>)> {
     let mut resolved = Resolved { decided: None, warnings: Vec::new() };
     if decision.is_none()
         && let Some(attached) = state.attach_again(name).await
@@ -267,7 +268,7 @@ async fn serve_in_turn(
             Ok(()) => state.report(Some(name), Severity::Info, EVERYWHERE),
             Err(error) => resolved.warnings.push(not_everywhere(state, name, &error)),
         }
-        return Ok(resolved);
+        return Ok((resolved, None));
     }
     let spec = find(state, name)?;
     let is_changing = lock(&state.turns.changing).contains(name);
@@ -290,8 +291,7 @@ async fn serve_in_turn(
         state.report(Some(name), Severity::Warning, &text);
     }
     if waits.is_some() {
-        // It is opened beneath its clients in a moment.
-        return Ok(resolved);
+        return Ok((resolved, waits));
     }
     let ready = match on_its_shard(state, &spec).await {
         Ok(ready) => ready,
@@ -309,7 +309,7 @@ async fn serve_in_turn(
     if let Err(error) = attached {
         resolved.warnings.push(not_everywhere(state, name, &error));
     }
-    Ok(resolved)
+    Ok((resolved, None))
 }
 
 /// Tries again where clients do not find a disk, and where one could not be opened: an address, or storage, may come later than
@@ -317,10 +317,11 @@ async fn serve_in_turn(
 pub(super) async fn follow(state: Arc<ControlState>) {
     loop {
         tokio::time::sleep(TRY_EVERY).await;
-        try_again(&state, |disk| disk.is_tried_again).await;
-        // A device that hangs holds up nobody.
+        // A device that hangs holds up nobody: the task goes on.
         let placing = state.clone();
-        tokio::spawn(async move { placement::place_again(&placing).await });
+        let placing = tokio::spawn(async move { placement::place_again(&placing).await });
+        let _ = tokio::time::timeout(LOOK_MAX, placing).await;
+        try_again(&state, |disk| disk.is_tried_again).await;
         for name in state.unattached() {
             let _one = state.turns.opening.lock().await;
             let attached = state.attach_again(&name).await;

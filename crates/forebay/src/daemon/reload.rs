@@ -237,6 +237,15 @@ fn listening(state: &ControlState, new: &DaemonSpec) -> DaemonSpec {
     spec
 }
 
+/// Disks change their settings; when it is dropped they are opened again.
+struct Changing<'a>(&'a ControlState);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.turns.changing).clear();
+    }
+}
+
 /// Brings the differences about; what cannot be is noted with its change, of which one disk may be `asked` alone. The disks
 /// that clients do not find everywhere. Where one disk is asked about, the places of before are open still.
 pub(super) async fn take_over(
@@ -252,6 +261,7 @@ pub(super) async fn take_over(
         |it: &&Difference| matches!(it, Difference::Changed(..) | Difference::OpenedAgain(..));
     let online = found.iter().filter(is_online).filter_map(Difference::disk);
     *lock(&state.turns.changing) = online.map(ToString::to_string).collect();
+    let changing = Changing(state);
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
             Difference::Changed(disk, settings) => {
@@ -283,7 +293,7 @@ pub(super) async fn take_over(
         change.error = done.err().map(|error| format!("{error:#}"));
     }
     state.opener.change_spec(spec);
-    lock(&state.turns.changing).clear();
+    drop(changing);
     if found.iter().any(|it| matches!(it, Difference::OpenedAgain(..))) {
         // What one of them has left may have been of another one by then.
         state.close_unused_flash().await;
@@ -420,10 +430,10 @@ fn take_unlisted(state: &ControlState, name: &str, this: &Arc<()>) -> bool {
 
 /// Begins to detach a disk that no file lists any more.
 async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
-    let Ok(disk) = state.find(name) else {
-        state.forget(name);
+    if state.find(name).is_err() && state.forget(name).await? {
         return Ok(());
-    };
+    }
+    let Ok(disk) = state.find(name) else { return Ok(()) };
     if !disk.handle.is_open() {
         // Its detach is under way.
         note_listed(state, name, false);
@@ -445,8 +455,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         let one = state.turns.reloading.lock().await;
         let is_unlisted = take_unlisted(&state, &name, &this);
         match ended {
-            Ok(()) if is_unlisted && state.find(&name).is_err() => {
-                state.forget(&name);
+            Ok(()) if is_unlisted && state.forget(&name).await.unwrap_or(false) => {
                 drop(one);
                 // It may have been in the way of others, such as the same one by another name.
                 refused::try_again(&state, |_| true).await;

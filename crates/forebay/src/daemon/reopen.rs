@@ -18,12 +18,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::Probe;
 use forebay_core::config::Mode;
+use forebay_core::engine::ConfigError;
 use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
 use forebay_shard::{Drained, PrimaryState};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::control::ControlState;
 use super::ending::{self, Left};
@@ -45,8 +46,8 @@ const IN_USE_MAX: Duration = Duration::from_secs(2);
 const FLUSH_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk has to end: its clients are waited for, a log may be destaged.
 const END_MAX: Duration = Duration::from_secs(35);
-/// Time that it has to be opened: a long log is read.
-const OPEN_MAX: Duration = Duration::from_secs(30);
+/// Time that it has to be opened, before others have their turn.
+const OPEN_MAX: Duration = Duration::from_secs(20);
 const TAKES_LONG: &str = "its storage or its flash takes long to answer";
 /// Pause before a disk whose clients wait is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -96,11 +97,28 @@ async fn note_growth(served: &Arc<ServedDisk>) -> Result<()> {
     let look = served.look(Probe::look_durably).await;
     let look = look.context("cannot see how long primary storage is")?;
     // A size that it cannot have is none that it gets by being opened.
-    if look.size <= served.handle.size() || served.handle.measure(Some(look.size)).await.is_err() {
+    if look.size <= served.handle.size() {
         return Ok(());
     }
+    match served.handle.measure(Some(look.size)).await {
+        Err(error) if error.is::<ConfigError>() => return Ok(()),
+        measured => measured?,
+    };
     let noting = served.clone();
     tokio::task::spawn_blocking(move || noting.grow_place(look)).await?
+}
+
+/// An opening that takes long.
+pub(super) struct LateOpening {
+    /// With these settings.
+    of: DiskSpec,
+    opening: JoinHandle<Result<Opened>>,
+}
+
+impl std::fmt::Debug for LateOpening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LateOpening").field("of", &self.of.name).finish_non_exhaustive()
+    }
 }
 
 /// A disk, and all others as they are with it.
@@ -356,26 +374,30 @@ impl<'a> Reopening<'a> {
         self.state.serve_again(ready);
     }
 
-    /// Opens it, for a shard to take it; a former opening that took too long comes to its end first.
+    /// Opens it, for a shard to take it. An opening that took too long so far goes on, if it is one of the same settings.
     ///
     /// # Errors
     /// It cannot be opened, or not in time.
     pub(super) async fn open_up(&self, disk: Among<'_>) -> Result<Opened> {
-        let limit = Instant::now() + OPEN_MAX;
         let mut late = self.served.late_opening.lock().await;
-        if let Some(ending) = &mut *late {
-            let _ = timeout_at(limit, ending).await.context(TAKES_LONG)?;
-            *late = None;
-        }
-        let mut opening = self.begin_to_open(disk);
-        match timeout_at(limit, &mut opening).await {
+        let mut opening = match late.take() {
+            Some(LateOpening { of, opening }) if of == *disk.0 => opening,
+            Some(other) if !other.opening.is_finished() => {
+                *late = Some(other);
+                bail!(TAKES_LONG)
+            }
+            Some(other) => {
+                let opened = other.opening.await;
+                // It lets go of all that it has, and may wait for that.
+                tokio::task::spawn_blocking(move || drop(opened)).await?;
+                self.begin_to_open(disk)
+            }
+            None => self.begin_to_open(disk),
+        };
+        match timeout(OPEN_MAX, &mut opening).await {
             Ok(opened) => opened.map_err(anyhow::Error::from).flatten(),
             Err(_) => {
-                // Let it come to its end, and let go of all that it has, which may take a moment, too.
-                *late = Some(tokio::spawn(async move {
-                    let opened = opening.await;
-                    let _ = tokio::task::spawn_blocking(move || drop(opened)).await;
-                }));
+                *late = Some(LateOpening { of: disk.0.clone(), opening });
                 bail!(TAKES_LONG)
             }
         }
@@ -414,9 +436,15 @@ impl<'a> Reopening<'a> {
     /// storage hangs others have their turns.
     async fn open_some_time(&self, before: Among<'_>) {
         loop {
-            let is_free = self.served.late_opening.lock().await.is_none();
-            self.served.note_clients_wait(is_free);
+            let (has_any, is_opening) = match &*self.served.late_opening.lock().await {
+                Some(late) => (true, !late.opening.is_finished()),
+                None => (false, false),
+            };
+            self.served.note_clients_wait(!has_any);
             sleep(TRY_AGAIN).await;
+            if is_opening {
+                continue;
+            }
             let _one = self.state.turns.opening.lock().await;
             self.served.note_clients_wait(false);
             if self.open(before).await.is_ok() {

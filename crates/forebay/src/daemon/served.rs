@@ -11,7 +11,7 @@ use forebay_core::flash_pool::DiskNumber;
 use forebay_host::fence::{DiskPlace, LastWrite};
 use forebay_host::population::Wanted;
 use forebay_shard::{DiskFigures, DiskHandle, Drained, FlashUse};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::advice::Keeper;
@@ -19,6 +19,7 @@ use super::api::DiskInfo;
 use super::control::lock;
 use super::ending;
 use super::history::History;
+use super::reopen::LateOpening;
 
 /// Time that primary storage has to say how long it is.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -48,8 +49,8 @@ pub(super) struct ServedDisk {
     standing: Mutex<Option<String>>,
     /// Somebody has modified primary storage, and no administrator has dealt with it yet.
     is_modified: AtomicBool,
-    /// It was to be opened again, and that took too long: nobody waits for that any more, and no other opening begins before.
-    pub(super) late_opening: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    /// It was to be opened again, and that takes long: no other opening begins before.
+    pub(super) late_opening: tokio::sync::Mutex<Option<LateOpening>>,
     /// It has ended beneath its clients, who wait until it can be opened, and nobody is opening it right now.
     has_clients_wait: AtomicBool,
     /// What it did in the last hours.

@@ -163,8 +163,8 @@ async fn end(state: &Arc<ControlState>, name: &Name) -> Result<()> {
         change::end(state, &name.0, disk).await?;
     }
     let _one = state.turns.reloading.lock().await;
-    ensure!(state.find(&name.0).is_err(), "disk '{name}' was detached, and is served again since");
-    state.forget(&name.0);
+    let is_forgotten = state.forget(&name.0).await?;
+    ensure!(is_forgotten, "disk '{name}' was detached, and is served again since");
     let spec = state.opener.spec();
     let mut sources = spec.sources.clone().context("it has no configuration that could change")?;
     let is_listed = sources.has(name);
@@ -347,12 +347,9 @@ async fn take_back(
     (before, old): (Sources, &DaemonSpec),
     found: &[Difference],
 ) -> Vec<(String, Missing)> {
-    let is_served = state.find(&name.0).is_ok();
-    if !is_served && found.iter().any(|it| matches!(it, Difference::Added(_))) {
-        state.forget(&name.0);
-    }
-    // One that was added, and is served but not everywhere, stays.
-    if is_served && found.iter().any(|it| matches!(it, Difference::Added(_))) {
+    // One that was added, and is served but not everywhere, or that somebody is opening, stays.
+    let is_new = found.iter().any(|it| matches!(it, Difference::Added(_)));
+    if is_new && !state.forget(&name.0).await.unwrap_or(false) {
         return Vec::new();
     }
     if let Err(error) = keep(&before).await {

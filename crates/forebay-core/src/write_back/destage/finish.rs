@@ -173,7 +173,12 @@ impl WriteBack {
             return;
         }
         let notes = &destager.notes;
-        let behind = notes.is_ahead || notes.noted.flushed < destager.reached.flushed;
+        // Guests are about to write past the log: no copy may say that its records are yet to be written.
+        let is_last =
+            self.log.wants.forgets_when_clean && notes.noted.flushed >= self.log.last_sequence();
+        let behind = notes.is_ahead
+            || notes.noted.flushed < destager.reached.flushed
+            || is_last && !notes.is_twice;
         let waits = notes.noting.is_some() || !destager.may_settle(cx.now);
         if !behind || waits || !beside.is_recorded(destager.reached.flushed_changes) {
             return;
@@ -191,6 +196,7 @@ impl WriteBack {
             return LogEvent::Nothing;
         }
         if status.is_ok() {
+            destager.notes.is_twice = !destager.notes.is_ahead && destager.notes.noted == noting;
             (destager.notes.noted, destager.notes.is_ahead) = (noting, false);
             destager.notes.failures = 0;
             destager.trouble.fault.take_if(|fault| *fault == DestageFault::Note);
@@ -265,6 +271,7 @@ impl WriteBack {
     /// True when nothing of the log is left that a mode without one would miss.
     pub(crate) fn is_left(&self) -> bool {
         let is_quiet = self.log.is_quiet() && self.log.index.is_empty();
-        self.is_clean() && is_quiet && self.acknowledgements.is_empty()
+        let is_noted = self.destager.notes.is_twice || self.destager.is_revoked();
+        self.is_clean() && is_noted && is_quiet && self.acknowledgements.is_empty()
     }
 }

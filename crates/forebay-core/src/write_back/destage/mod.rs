@@ -161,6 +161,8 @@ struct Reached {
 #[derive(Debug)]
 struct Notes {
     noted: Progress,
+    /// Both copies on flash say that. While the log is in use an older one does no harm: newer records follow it.
+    is_twice: bool,
     /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
     is_ahead: bool,
     noting: Option<Progress>,
@@ -282,6 +284,8 @@ impl Destager {
             notes: Notes {
                 noted: Progress::default(),
                 is_ahead: false,
+                // A start has seen to that.
+                is_twice: true,
                 noting: None,
                 until: Nanos::NEVER,
                 answer_until: Nanos::NEVER,

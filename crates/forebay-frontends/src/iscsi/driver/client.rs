@@ -65,6 +65,10 @@ impl Client for Connection {
         let mut goes_on = false;
         self.with(cx, |connection, cx, device| {
             goes_on = std::mem::take(&mut connection.is_blocked);
+            if goes_on {
+                connection.heard = cx.now;
+                connection.session.come_back(cx.now);
+            }
             // Twice: who cannot begin for want of something else lets others have the room that it waited for.
             for _ in 0..2 {
                 goes_on |= connection.find_memory(cx, device);

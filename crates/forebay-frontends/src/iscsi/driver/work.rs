@@ -142,6 +142,12 @@ impl Connection {
                 let op = Op::WriteZeroes { may_unmap, fast_only: false, fua: false };
                 (rest(range, progress, u64::MAX), op)
             }
+            // Blocks may stay mapped. Without holes all that a guest trims would be written.
+            Medium::Unmap { may_unmap: true, .. }
+                if !cx.port(disk).engine.config().backend.write_zeroes =>
+            {
+                return Asked::Nothing;
+            }
             Medium::Unmap { ref ranges, may_unmap } => {
                 let op = Op::WriteZeroes { may_unmap, fast_only: false, fua: false };
                 let left = ranges.iter().skip(progress as usize);

@@ -58,6 +58,7 @@ impl Session {
         } else {
             self.put_response(&task, &response, actual, out);
         }
+        self.answer_abort(&task, out);
     }
 
     /// Ends a task whose `actual` bytes of data come from the cache: [`Session::next_piece`] until there

@@ -54,6 +54,7 @@ impl Session {
             sink: Sink::Nowhere,
             work: Work::default(),
             answer: None,
+            aborted_by: None,
             bytes: 0,
             held: 0,
             number: self.waiting.count(),

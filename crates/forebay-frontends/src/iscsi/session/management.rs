@@ -1,12 +1,15 @@
 //! Task management and logout: what ends tasks without an answer of their own.
 //!
 //! A function is answered at once. Tasks that the engine has go on unseen: an aborted write is there
-//! before any later command looks, or never, because the engine serialises what overlaps.
+//! before any later command looks, or never, because the engine serialises what overlaps. A compare
+//! and write that the engine has is not aborted, and answered first: the initiator would try it again,
+//! find its own bytes, and take them for another host's.
 
 use super::super::codec::{Answer, Pdu, Residual};
 use super::super::device::Cause;
 use super::super::task::{Phase, Task};
 use super::{Device, Response, Session, Status};
+use crate::scsi::Medium;
 
 /// Responses (RFC 7143, 11.6.1).
 const COMPLETE: u8 = 0;
@@ -27,6 +30,8 @@ pub(super) enum Late {
     Stored(u32, Response),
     /// A task was aborted: its tag, what it did not transfer, its R2Ts.
     Aborted((u32, Residual, u32)),
+    /// A function waited for the end of a task, which was aborted by another one: its tag.
+    Managed(u32),
     /// The window was full of tasks that are gone without an answer.
     Open,
 }
@@ -45,7 +50,10 @@ impl Session {
         let mut ends = false;
         let response = match (function, unit) {
             (1..=5, None) => NO_SUCH_UNIT,
-            (1, Some(unit)) => self.abort_task(device, unit, referenced),
+            (1, Some(unit)) => match self.abort_task(device, unit, referenced, pdu.tag) {
+                Some(response) => response,
+                None => return false,
+            },
             (2, Some(unit)) => {
                 self.abort_where(device, |task| task.unit == Some(unit));
                 COMPLETE
@@ -76,13 +84,32 @@ impl Session {
         ends
     }
 
-    fn abort_task(&mut self, device: &mut Device, unit: usize, referenced: u32) -> u8 {
-        match self.tasks.find(referenced) {
-            Some(key) if self.task(key).unit == Some(unit) => {
-                self.abort(device, key);
-                COMPLETE
-            }
-            _ => NO_SUCH_TASK,
+    /// Aborts one task; the response, unless it comes after the task's own.
+    fn abort_task(
+        &mut self,
+        device: &mut Device,
+        unit: usize,
+        referenced: u32,
+        tag: u32,
+    ) -> Option<u8> {
+        let key = self.tasks.find(referenced);
+        let Some(key) = key.filter(|key| self.task(*key).unit == Some(unit)) else {
+            return Some(NO_SUCH_TASK);
+        };
+        let task = self.task_mut(key);
+        let compares = matches!(task.work.medium, Some(Medium::CompareAndWrite { .. }));
+        if compares && task.phase == Phase::Running && task.aborted_by.is_none() {
+            task.aborted_by = Some(tag);
+            return None;
+        }
+        self.abort(device, key);
+        Some(COMPLETE)
+    }
+
+    /// A task has been answered that was to be aborted.
+    pub(super) fn answer_abort(&mut self, task: &Task, out: &mut Vec<u8>) {
+        if let Some(tag) = task.aborted_by {
+            self.put(&Answer::TaskManagement { response: NO_SUCH_TASK }, tag, &[], out);
         }
     }
 
@@ -154,6 +181,9 @@ impl Session {
                     let answer = Answer::Response { response: 0, status, residual, exp_data_sn };
                     self.put(&answer, tag, &[], out);
                 }
+                Late::Managed(tag) => {
+                    self.put(&Answer::TaskManagement { response: COMPLETE }, tag, &[], out);
+                }
                 Late::Open => self.tell_window(out),
             }
         }
@@ -163,7 +193,10 @@ impl Session {
     fn abort(&mut self, device: &mut Device, key: u32) {
         let phase = self.task(key).phase;
         self.tasks.forget_tag(key);
-        self.task_mut(key).phase = Phase::Aborted;
+        let task = self.task_mut(key);
+        task.phase = Phase::Aborted;
+        let aborted_by = task.aborted_by.take();
+        self.late.extend(aborted_by.map(Late::Managed));
         if phase != Phase::Running && !self.is_written_to(key) {
             self.retire(device, key);
         }

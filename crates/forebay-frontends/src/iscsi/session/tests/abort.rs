@@ -27,6 +27,47 @@ fn a_task_that_the_engine_has_is_gone_when_it_is_answered() {
     assert_eq!((piece.total(), out.len(), world.sessions[0].in_flight()), (0, 0, 1));
 }
 
+/// A compare and write that the engine has.
+fn comparing() -> World {
+    let mut world = World::one(Rules::default());
+    let mut asked = command(0x89, 7, 0, 1024);
+    let Request::Command(it) = &mut asked.request else { unreachable!() };
+    (it.cdb[13], it.writes) = (1, true);
+    let asked = world.send(0, asked, &[]);
+    world.send(0, data_out(7, asked[0].word(20), 0, 0, true), &[1; 1024]);
+    world.sessions[0].ready(&world.device, &Passed::default()).expect("it is ready");
+    world.sessions[0].start();
+    world
+}
+
+#[test]
+fn a_compare_and_write_that_the_engine_has_is_answered_before_its_abort_is() {
+    let mut world = comparing();
+    assert!(world.send(0, manage(1, 7), &[]).is_empty(), "nothing is known yet");
+    let medium = world.sessions[0].task(0).work.medium.clone().unwrap();
+    world.sessions[0].take_buffer(0);
+    let mut out = Vec::new();
+    let response = world.device.medium_done(0, 0, &medium, Done::Status(IoStatus::Ok));
+    world.sessions[0].answer(&mut world.device, 0, response, &mut out);
+    let answers = answers(&out);
+    let said: Vec<_> = answers.iter().map(|it| (it.opcode, it.word(16))).collect();
+    assert_eq!(said, [(0x21, 7), (0x22, 900)]);
+    assert_eq!((answers[0].end().0, answers[1].header[2]), (0, 1), "it was done, and is gone");
+    assert_eq!(world.sessions[0].in_flight(), 0);
+}
+
+#[test]
+fn an_abort_that_waits_is_answered_when_another_function_ends_its_task() {
+    for function in [1, 2, 5] {
+        let mut world = comparing();
+        assert!(world.send(0, manage(1, 7), &[]).is_empty());
+        let mut answers = world.send(0, manage(function, 7), &[]);
+        answers.extend(called(&mut world, 0));
+        let ends: Vec<_> = answers.iter().map(|it| (it.opcode, it.header[2])).collect();
+        assert_eq!(ends, [(0x22, 0), (0x22, 0)], "function {function}");
+    }
+}
+
 #[test]
 fn what_a_task_management_function_ends_of_other_sessions() {
     let check = |function: u8, is_hit: bool| {
