@@ -293,15 +293,17 @@ impl World<'_> {
     }
 
     /// Where guests write past the log, a start that finds the newer note of progress damaged has to do with the older one.
+    /// At an end, or of a log that failed, such a start may refuse it: what the older one misses is not there.
     fn rot_a_note(&mut self) {
         let mut chance = Rng::new(self.setup.seed ^ self.events);
+        let has_failed = self.log_statistics().failure.is_some();
+        let is_left = !self.engine.mode().logs() && !has_failed;
+        let lives = !self.is_ending && !self.clients.are_away;
         let device = &mut self.pool.device;
-        if !self.engine.mode().logs() && chance.chance(400) && self.planted == Planted::Nothing {
+        if is_left && lives && chance.chance(400) && self.planted == Planted::Nothing {
             self.coverage.notes_rotten += u64::from(device.progress != device.progress_before);
             device.progress = device.progress_before;
         }
-        // The start repeats it.
-        device.progress_before = device.progress;
     }
 
     /// The process has ended in order: its staged groups are needed no more, unless the log could
@@ -321,6 +323,8 @@ impl World<'_> {
     /// A new engine on what the one before left.
     fn begin_anew(&mut self, mut staged: Vec<StagedGroup>, host: bool, in_order: bool) {
         self.replace_revoked(&mut staged);
+        // A start has both copies say the same.
+        self.pool.device.progress_before = self.pool.device.progress;
         let repaired = self.coverage.windows_repaired;
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode | Event::Visit => true,

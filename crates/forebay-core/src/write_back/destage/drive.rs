@@ -62,6 +62,7 @@ impl WriteBack {
         let (destager, log) = (&self.destager, &self.log);
         let has_dirty = destager.notes.noted.flushed < log.reached.written.sequence
             || destager.notes.is_ahead && !destager.is_revoked()
+            || self.lacks_second_note()
             || !destager.is_retired();
         let note = destager.note_deadline();
         let later = |time: Nanos| if time > since { time } else { Nanos::NEVER };

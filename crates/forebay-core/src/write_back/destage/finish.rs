@@ -165,20 +165,26 @@ impl WriteBack {
         beside.is_recorded(notes.part.changes)
     }
 
+    /// True when the log is to be left, and one copy of the last note may still say that its records are yet to be written:
+    /// guests are about to write past it.
+    pub(super) fn lacks_second_note(&self) -> bool {
+        let notes = &self.destager.notes;
+        let is_last = notes.noted.flushed >= self.log.last_sequence();
+        let is_one = is_last && !notes.is_twice && !self.destager.is_revoked();
+        self.log.wants.forgets_when_clean && is_one
+    }
+
     /// Notes what was flushed, when no batch is about to.
     pub(super) fn note_flushed_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
+        let lacks_second = self.lacks_second_note();
         let destager = &mut self.destager;
         if destager.is_revoked() {
             destager.notes.noted.flushed = destager.reached.flushed;
             return;
         }
         let notes = &destager.notes;
-        // Guests are about to write past the log: no copy may say that its records are yet to be written.
-        let is_last =
-            self.log.wants.forgets_when_clean && notes.noted.flushed >= self.log.last_sequence();
-        let behind = notes.is_ahead
-            || notes.noted.flushed < destager.reached.flushed
-            || is_last && !notes.is_twice;
+        let is_behind = notes.noted.flushed < destager.reached.flushed;
+        let behind = notes.is_ahead || is_behind || lacks_second;
         let waits = notes.noting.is_some() || !destager.may_settle(cx.now);
         if !behind || waits || !beside.is_recorded(destager.reached.flushed_changes) {
             return;
