@@ -106,8 +106,8 @@ pub struct Connection {
     input: Input,
     /// Where the next data of a task go, and whose they are.
     direct: Option<(DiskId, Span)>,
-    /// Nothing is taken because the initiator does not read.
-    is_blocked: bool,
+    /// Nothing is taken from then on, because the initiator does not read.
+    blocked_at: Option<Nanos>,
     /// When something came last.
     heard: Nanos,
     /// For comparing; empty between uses.
@@ -204,10 +204,12 @@ impl Connection {
     /// When the initiator has made no progress for too long.
     fn stalls_at(&self) -> Nanos {
         let sends = self.outbox.sending_since().plus(STALL_MAX);
+        if self.blocked_at.is_some() {
+            // Nothing is received, so nothing is heard.
+            return sends;
+        }
         let receives =
             match (self.input.is_partial && self.input.is_receiving, self.session.pinged()) {
-                // Nothing is received, so nothing is heard.
-                _ if self.is_blocked => Nanos::NEVER,
                 (true, _) => self.heard.plus(STALL_MAX),
                 (false, Some(pinged)) => pinged.plus(STALL_MAX),
                 (false, None) => Nanos::NEVER,

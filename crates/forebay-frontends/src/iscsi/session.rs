@@ -104,6 +104,8 @@ pub struct Session {
     is_over: bool,
     /// The messages about events from outside.
     late: Vec<Late>,
+    /// Tasks that were to be aborted, each with the function's tag: that is answered when the task has ended.
+    aborts: Vec<(u32, u32)>,
 }
 
 /// What is so from the login on.
@@ -148,6 +150,7 @@ impl Session {
             times: Times { now: Nanos(0), pinged: None, data_deadline: Nanos::NEVER },
             is_over: false,
             late: Vec::new(),
+            aborts: Vec::new(),
         }
     }
 
@@ -206,6 +209,15 @@ impl Session {
         self.times.pinged = self.times.pinged.map(|_| now);
         for task in self.tasks.iter_mut().filter(|task| task.deadline != Nanos::NEVER) {
             task.deadline = now.plus(DATA_TIME_MAX);
+        }
+        self.settle_deadline();
+    }
+
+    /// Nothing was received for so long, which counts for nobody.
+    pub fn skip_time(&mut self, span: Nanos) {
+        self.times.pinged = self.times.pinged.map(|at| at.plus(span));
+        for task in self.tasks.iter_mut().filter(|task| task.deadline != Nanos::NEVER) {
+            task.deadline = task.deadline.plus(span);
         }
         self.settle_deadline();
     }

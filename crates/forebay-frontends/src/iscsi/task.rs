@@ -67,8 +67,6 @@ pub struct Task {
     pub work: Work,
     /// Its answer, while it cannot be sent.
     pub answer: Option<Response>,
-    /// The task management function that was to abort it, and is answered when it has ended.
-    pub aborted_by: Option<u32>,
     /// Bytes that count against the connection's limit.
     pub bytes: u64,
     /// Bytes that are set aside for its data, which the heap takes.

@@ -119,7 +119,7 @@ impl Pool {
     pub fn begin_log(&mut self, number: DiskNumber) -> Result<()> {
         self.tables.reload_progress(&self.file, number)?;
         match self.has_log(number) {
-            true => Ok(self.tables.repeat_progress(&self.file, number)?),
+            true => Ok(()),
             false => self.settle(number),
         }
     }
@@ -168,6 +168,8 @@ impl Pool {
         found: FoundLog,
     ) -> Result<OpenedLog> {
         let FoundLog { log: mut found, staging, staged, staging_lost } = found;
+        // Not before the log was found to go with it.
+        self.tables.repeat_progress(&self.file, number)?;
         let record = self.record(number);
         let nonce = host::new_nonce().context("no random numbers")?;
         let next = &mut self.next_ordinals[usize::from(number.0)];

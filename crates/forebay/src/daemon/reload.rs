@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use axum::Json;
@@ -29,6 +30,9 @@ use crate::config::pools::is_same;
 use crate::config::settings::Setting;
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
+
+/// Pause before it is tried again to forget a disk that no file lists any more.
+const FORGET_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -451,22 +455,36 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
     lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
     tokio::spawn(async move {
         let ended = change::end(&state, &name, disk).await;
-        // A reload that is under way writes what is in force, and may list it again.
-        let one = state.turns.reloading.lock().await;
-        let is_unlisted = take_unlisted(&state, &name, &this);
-        match ended {
-            Ok(()) if is_unlisted && state.forget(&name).await.unwrap_or(false) => {
-                drop(one);
-                // It may have been in the way of others, such as the same one by another name.
-                refused::try_again(&state, |_| true).await;
+        loop {
+            // A reload that is under way writes what is in force, and may list it again.
+            let one = state.turns.reloading.lock().await;
+            let is_unlisted = take_unlisted(&state, &name, &this);
+            match ended {
+                Ok(()) if is_unlisted => match state.forget(&name).await {
+                    Ok(true) => {
+                        drop(one);
+                        // It may have been in the way of others, such as the same one by another name.
+                        return refused::try_again(&state, |_| true).await;
+                    }
+                    // It is served again.
+                    Ok(false) => {}
+                    Err(_) => {
+                        // Whoever opens another disk takes long: later.
+                        lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
+                        drop(one);
+                        tokio::time::sleep(FORGET_AGAIN).await;
+                        continue;
+                    }
+                },
+                // An event tells whether it is served again, or why not.
+                Ok(()) => drop(refused::serve(&state, &name, None).await),
+                Err(error) if is_unlisted => {
+                    let text = format!("reload: it is not listed any more, and stays: {error:#}");
+                    state.report(Some(&name), Severity::Warning, &text);
+                }
+                Err(_) => {}
             }
-            // An event tells whether it is served again, or why not.
-            Ok(()) => drop(refused::serve(&state, &name, None).await),
-            Err(error) if is_unlisted => {
-                let text = format!("reload: it is not listed any more, and stays: {error:#}");
-                state.report(Some(&name), Severity::Warning, &text);
-            }
-            Err(_) => {}
+            return;
         }
     });
     Ok(())

@@ -349,8 +349,18 @@ async fn take_back(
 ) -> Vec<(String, Missing)> {
     // One that was added, and is served but not everywhere, or that somebody is opening, stays.
     let is_new = found.iter().any(|it| matches!(it, Difference::Added(_)));
-    if is_new && !state.forget(&name.0).await.unwrap_or(false) {
-        return Vec::new();
+    if is_new {
+        match state.forget(&name.0).await {
+            Ok(true) => {}
+            Ok(false) => return Vec::new(),
+            Err(error) => {
+                let spec = state.opener.spec();
+                if let Some(disk) = spec.disks.iter().find(|disk| disk.name == *name) {
+                    state.refuse(disk, &error);
+                }
+                return Vec::new();
+            }
+        }
     }
     if let Err(error) = keep(&before).await {
         state.report(Some(&name.0), Severity::Error, &format!("{error:#}"));

@@ -26,6 +26,8 @@ impl WriteBack {
         if self.log.health.failed.is_some() && beside.is_voiding() {
             return;
         }
+        // What is left is noted for that at once.
+        self.log.wants.forgets_when_clean |= drive.is_draining;
         self.free_log(cx);
         self.note_restored_age(cx.now);
         let waits_for_room = drive.takes_writes && self.is_full();
@@ -68,7 +70,7 @@ impl WriteBack {
         let later = |time: Nanos| if time > since { time } else { Nanos::NEVER };
         let flush = later(destager.rest_at()).min(later(destager.settle_at()));
         if !destager.goes_on() || !has_dirty {
-            let settles = destager.has_to_settle();
+            let settles = destager.has_to_settle() || self.lacks_second_note();
             let settle = flush.min(later(destager.trouble.retry_at));
             return if settles { note.min(settle) } else { note };
         }

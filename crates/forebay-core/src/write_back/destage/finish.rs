@@ -213,6 +213,7 @@ impl WriteBack {
 
     /// A note failed, or takes too long.
     pub(super) fn on_note_failed(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> LogEvent {
+        let is_second = self.lacks_second_note();
         let destager = &mut self.destager;
         // While it is asked whether they are needed at all, none is one too many.
         destager.notes.failures += u32::from(destager.notes.revocation != Revocation::Asked);
@@ -221,6 +222,11 @@ impl WriteBack {
         cx.counters.destage_errors += 1;
         destager.note_fault(DestageFault::Note, status, cx);
         destager.pause(cx.now);
+        if is_hopeless && is_second {
+            // The first one says it. No log fails for a copy.
+            (destager.notes.is_twice, destager.notes.failures) = (true, 0);
+            return LogEvent::Nothing;
+        }
         if is_hopeless && self.log.health.failed.is_none() {
             // Nothing is freed, and the mode does not change: writers would wait for ever.
             LogEvent::Fails(status)

@@ -55,7 +55,7 @@ impl Client for Connection {
         if self.phase == Phase::Closed || self.link.is_away() || self.outbox.is_sending() {
             return false;
         }
-        self.is_blocked || self.session.has_waiting()
+        self.blocked_at.is_some() || self.session.has_waiting()
     }
 
     fn resume(&mut self, cx: &mut Context<'_>) -> bool {
@@ -64,10 +64,11 @@ impl Client for Connection {
         }
         let mut goes_on = false;
         self.with(cx, |connection, cx, device| {
-            goes_on = std::mem::take(&mut connection.is_blocked);
-            if goes_on {
-                connection.heard = cx.now;
-                connection.session.come_back(cx.now);
+            if let Some(blocked_at) = connection.blocked_at.take() {
+                goes_on = true;
+                let span = cx.now.since(blocked_at);
+                connection.heard = connection.heard.plus(span);
+                connection.session.skip_time(span);
             }
             // Twice: who cannot begin for want of something else lets others have the room that it waited for.
             for _ in 0..2 {

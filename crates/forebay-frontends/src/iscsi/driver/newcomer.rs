@@ -71,7 +71,7 @@ impl client::Newcomer for Newcomer {
             outbox: Outbox::new(socket, tokens.send),
             input: Input::new(input),
             direct: None,
-            is_blocked: false,
+            blocked_at: None,
             heard: cx.now,
             scratch: Vec::new(),
         };

@@ -65,7 +65,7 @@ impl Connection {
         }
         while self.phase == Phase::Open && !self.input.is_receiving {
             if self.outbox.is_sending() || self.outbox.copied() > COPIED_MAX {
-                self.is_blocked = true;
+                self.blocked_at.get_or_insert(cx.now);
                 break;
             }
             let (session, input) = (&mut self.session, &self.input.bytes[self.input.used..]);
@@ -130,7 +130,7 @@ impl Connection {
 
     /// Receives more, unless nothing may be taken.
     pub(super) fn receive(&mut self, cx: &mut Context<'_>) {
-        if self.phase != Phase::Open || self.input.is_receiving || self.is_blocked {
+        if self.phase != Phase::Open || self.input.is_receiving || self.blocked_at.is_some() {
             return;
         }
         self.input.bytes.drain(..self.input.used);

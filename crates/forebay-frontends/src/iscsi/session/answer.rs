@@ -58,7 +58,9 @@ impl Session {
         } else {
             self.put_response(&task, &response, actual, out);
         }
-        self.answer_abort(&task, out);
+        if !self.aborts.is_empty() {
+            self.answer_aborts(key, out);
+        }
     }
 
     /// Ends a task whose `actual` bytes of data come from the cache: [`Session::next_piece`] until there

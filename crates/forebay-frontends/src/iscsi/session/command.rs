@@ -54,7 +54,6 @@ impl Session {
             sink: Sink::Nowhere,
             work: Work::default(),
             answer: None,
-            aborted_by: None,
             bytes: 0,
             held: 0,
             number: self.waiting.count(),

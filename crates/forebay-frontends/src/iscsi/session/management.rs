@@ -23,6 +23,9 @@ const CLOSED: u8 = 0;
 const NO_SUCH_CONNECTION: u8 = 1;
 const NO_RECOVERY: u8 = 2;
 
+/// Functions that wait for the end of a task; with one more it is aborted.
+const ABORTS_MAX: usize = 8;
+
 /// The messages about events from outside.
 #[derive(Debug)]
 pub(super) enum Late {
@@ -96,21 +99,26 @@ impl Session {
         let Some(key) = key.filter(|key| self.task(*key).unit == Some(unit)) else {
             return Some(NO_SUCH_TASK);
         };
-        let task = self.task_mut(key);
+        let task = self.task(key);
         let compares = matches!(task.work.medium, Some(Medium::CompareAndWrite { .. }));
-        if compares && task.phase == Phase::Running && task.aborted_by.is_none() {
-            task.aborted_by = Some(tag);
+        if compares && task.phase == Phase::Running && self.aborts.len() < ABORTS_MAX {
+            self.aborts.push((key, tag));
             return None;
         }
         self.abort(device, key);
         Some(COMPLETE)
     }
 
-    /// A task has been answered that was to be aborted.
-    pub(super) fn answer_abort(&mut self, task: &Task, out: &mut Vec<u8>) {
-        if let Some(tag) = task.aborted_by {
+    /// A task has been answered that may have been to be aborted.
+    pub(super) fn answer_aborts(&mut self, key: u32, out: &mut Vec<u8>) {
+        for tag in self.aborts_of(key) {
             self.put(&Answer::TaskManagement { response: NO_SUCH_TASK }, tag, &[], out);
         }
+    }
+
+    /// The tags of the functions that wait for the end of a task, which are answered now.
+    fn aborts_of(&mut self, key: u32) -> Vec<u32> {
+        self.aborts.extract_if(.., |(of, _)| *of == key).map(|(_, tag)| tag).collect()
     }
 
     fn reset(&mut self, device: &mut Device, unit: usize) {
@@ -193,10 +201,9 @@ impl Session {
     fn abort(&mut self, device: &mut Device, key: u32) {
         let phase = self.task(key).phase;
         self.tasks.forget_tag(key);
-        let task = self.task_mut(key);
-        task.phase = Phase::Aborted;
-        let aborted_by = task.aborted_by.take();
-        self.late.extend(aborted_by.map(Late::Managed));
+        self.task_mut(key).phase = Phase::Aborted;
+        let waiting = self.aborts_of(key);
+        self.late.extend(waiting.into_iter().map(Late::Managed));
         if phase != Phase::Running && !self.is_written_to(key) {
             self.retire(device, key);
         }
@@ -245,6 +252,8 @@ impl Session {
         };
         if response == CLOSED {
             self.abort_where(device, |_| true);
+            // Nothing follows the answer to a logout.
+            self.late.clear();
         }
         self.put(&Answer::Logout { response }, pdu.tag, &[], out);
         response == CLOSED

@@ -332,37 +332,6 @@ fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
 }
 
 #[test]
-fn a_note_of_progress_that_cannot_be_read_keeps_no_disk_from_opening_and_is_written_again() {
-    let folder = folder();
-    let path = folder.path().join("flash");
-    let mut told = Told::default();
-    let mut pool = Pool::open(&path, &SHARES).unwrap();
-    let mut session = Session::open(&mut pool, &wish("db", "file:/db"), &mut told).unwrap();
-    for _ in 0..3 {
-        session.append(&pool, &mut told).unwrap();
-    }
-    let number = session.number;
-    let progress = Progress { disk: session.log.disk, flushed: Sequence(2), through: Sequence(2) };
-    pool.tables.set_progress(&pool.file, number, progress).unwrap();
-    told.flushed = 2;
-    let geometry = pool.geometry();
-    drop((pool, session));
-    // A start has both copies say the same.
-    let mut pool = Pool::open(&path, &SHARES).unwrap();
-    pool.begin_log(number).unwrap();
-    drop(pool);
-    for copy in [0, 1] {
-        medium::spoil(&[geometry.pair_offset(PairId::Progress(number), copy)]);
-        let mut pool = Pool::open(&path, &SHARES).unwrap();
-        let begun = pool.begin_log(number);
-        medium::disarm(&path, None);
-        begun.unwrap();
-        assert_eq!(pool.tables.progress(number), progress, "without copy {copy}");
-    }
-    staging::remove_of(told.disk.expect("it was opened"));
-}
-
-#[test]
 fn a_page_of_tables_or_a_superblock_that_cannot_be_read_loses_nothing() {
     let folder = folder();
     let path = folder.path().join("flash");

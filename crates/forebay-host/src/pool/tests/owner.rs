@@ -214,6 +214,7 @@ fn a_file_that_no_disk_came_to_use_goes_with_its_owner_whoever_has_the_pool() {
 
 #[test]
 fn a_session_after_another_one_of_the_same_pool_knows_the_progress_that_its_shard_wrote() {
+    use std::os::unix::fs::FileExt;
     let folder = tempfile::tempdir().unwrap();
     let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
     let db = wish("db", "file:/db");
@@ -232,7 +233,25 @@ fn a_session_after_another_one_of_the_same_pool_knows_the_progress_that_its_shar
     pool.begin_log(number).unwrap();
     assert_eq!(pool.tables.progress(number), progress);
     let pair = PairId::Progress(number);
-    assert_eq!(pool.tables.version(pair), of_shard.version(pair) + 1, "both copies say that now");
+    assert_eq!(pool.tables.version(pair), of_shard.version(pair));
+    // Once its log was found, both copies say that.
+    let found = pool.find_log(number).unwrap();
+    pool.go_on_with_log(number, Generation(9), None, found).unwrap();
+    assert_eq!(pool.tables.version(pair), of_shard.version(pair) + 1);
+    for rotten in 0..2 {
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(folder.path().join("flash"))
+            .unwrap();
+        let place = pool.geometry().pair_offset(pair, rotten);
+        let mut page = [0; 4096];
+        file.read_exact_at(&mut page, place).unwrap();
+        file.write_all_at(&[0xEE; 4096], place).unwrap();
+        let tables = Tables::read(&pool.file, pool.tables.superblock).unwrap();
+        assert_eq!(tables.progress(number), progress, "without copy {rotten}");
+        file.write_all_at(&page, place).unwrap();
+    }
 }
 
 #[test]
