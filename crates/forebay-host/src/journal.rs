@@ -459,8 +459,7 @@ fn refuse_link(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file of that size at least; what it has stays. Sparse: it takes as much as is written to it. It gets what guests write:
-/// nobody else may read that.
+/// A file of that size at least; what it has stays. Sparse, and for its owner alone: it gets what guests write.
 fn make_file(path: &Path, size: u64) -> Result<()> {
     let cannot = || format!("cannot make {}", path.display());
     if path.metadata().is_ok_and(|there| !there.is_file()) {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -17,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::api::{AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
 use super::figures::{Figures, Known};
@@ -31,9 +30,12 @@ use super::{
     advice, change, devices, history, metrics, move_shard, observed, pools, quiesce, refused,
     reload, settings, systemd,
 };
-use crate::config::{DiskSpec, difference};
+use crate::config::DiskSpec;
 
 mod attached;
+mod turns;
+
+use turns::Turns;
 
 /// What the control socket can tell.
 #[derive(Debug)]
@@ -73,26 +75,6 @@ struct Lists {
     ready: Mutex<Vec<Ready>>,
     /// The names of those that clients do not find everywhere.
     unattached: Mutex<BTreeSet<String>>,
-}
-
-/// Time that a disk which is being opened, or decided about, has to come to its end before others give up waiting.
-const OPENING_MAX: Duration = Duration::from_secs(30);
-
-/// What happens once at a time.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    /// After the start a disk is opened, or decided about; none is while the daemon ends.
-    pub(super) opening: Arc<tokio::sync::Mutex<()>>,
-    /// The configuration is read again.
-    pub(super) reloading: tokio::sync::Mutex<()>,
-    /// Those that are being detached because no file listed them any more, each with whoever does that, and whether none does.
-    pub(super) unlisted: Mutex<BTreeMap<String, (Arc<()>, bool)>>,
-    /// Disks whose settings are just being changed: none of them is opened that is not served.
-    pub(super) changing: Mutex<BTreeSet<String>>,
-    /// Disks without flash are given some.
-    pub(super) placing: Arc<tokio::sync::Mutex<()>>,
-    /// A disk is resized.
-    pub(super) resizing: tokio::sync::Mutex<()>,
 }
 
 /// How the daemon ends.
@@ -293,34 +275,6 @@ impl ControlState {
         of_these.for_each(|disk| disk.is_tried_again = true);
     }
 
-    /// Nobody else opens a disk, or decides about one, as long as this is kept.
-    ///
-    /// # Errors
-    /// Somebody does, and that takes long: storage hangs, perhaps.
-    pub(super) async fn opening_turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>> {
-        let turn = tokio::time::timeout(OPENING_MAX, self.turns.opening.lock());
-        turn.await.context(
-            "another disk is being opened, and its storage or its flash takes long to answer: ask again",
-        )
-    }
-
-    /// A disk that has ended beneath its clients, who wait, and that nobody is opening right now.
-    pub(super) fn waiting_for_opening(&self, name: &str) -> Option<Arc<ServedDisk>> {
-        self.find(name).ok().filter(|disk| disk.has_clients_wait())
-    }
-
-    /// A disk that is served, also one that somebody was about to open; `None`: it is not served.
-    ///
-    /// # Errors
-    /// Another disk is being opened, and that takes long.
-    pub(super) async fn find_or_opened(&self, name: &str) -> Result<Option<Arc<ServedDisk>>> {
-        if let Ok(served) = self.find(name) {
-            return Ok(Some(served));
-        }
-        let _nobody_opens_it = self.opening_turn().await?;
-        Ok(self.find(name).ok())
-    }
-
     /// A disk is on its shard: it is watched, and clients find it.
     ///
     /// # Errors
@@ -446,28 +400,6 @@ impl ControlState {
     pub(super) async fn close_unused_flash(&self) {
         let Ok(_no_other) = self.opening_turn().await else { return };
         self.close_flash_but_of("").await;
-    }
-
-    /// A disk that has ended, or was never served, is not part of the configuration any more, unless it is served again: then
-    /// false.
-    ///
-    /// # Errors
-    /// Somebody opens it, or another one, and that takes long.
-    pub(super) async fn forget(&self, name: &str) -> Result<bool> {
-        // Who was about to open it would serve what nobody knows.
-        let _nobody_opens_it = self.opening_turn().await?;
-        if self.find(name).is_ok() {
-            return Ok(false);
-        }
-        self.forget_in_turn(name);
-        Ok(true)
-    }
-
-    fn forget_in_turn(&self, name: &str) {
-        self.opener.change_spec(difference::without(&self.opener.spec(), name));
-        lock(&self.lists.refused).retain(|known| known.name != name);
-        // One that ended in trouble.
-        lock(&self.lists.disks).retain(|known| known.name() != name || known.ended().is_none());
     }
 
     /// The disks that are configured and not served.
