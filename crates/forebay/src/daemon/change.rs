@@ -103,7 +103,7 @@ pub(super) async fn flush(
         Ok(false) => refuse(
             StatusCode::BAD_GATEWAY,
             format!(
-                "disk '{name}': primary storage failed a flush, or was lost, and its guest has not heard of it by a flush; what was \
+                "disk '{name}': primary storage failed the flush, or lost writes that no flush of a client has told of; what was \
                  written since the last good flush may be lost ('forebay events {name}' tells more)"
             ),
         ),

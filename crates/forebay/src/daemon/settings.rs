@@ -355,7 +355,8 @@ async fn take_back(
             Ok(false) => return Vec::new(),
             Err(error) => {
                 let spec = state.opener.spec();
-                if let Some(disk) = spec.disks.iter().find(|disk| disk.name == *name) {
+                let disk = spec.disks.iter().find(|disk| disk.name == *name);
+                if let Some(disk) = disk.filter(|_| state.find(&name.0).is_err()) {
                     state.refuse(disk, &error);
                 }
                 return Vec::new();

@@ -106,6 +106,7 @@ impl Client for Connection {
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> io::Result<()> {
         self.link.enter(cx, id, tokens).inspect_err(|_| self.end_away())?;
         self.heard = cx.now;
+        self.blocked_at = self.blocked_at.map(|_| cx.now);
         self.session.come_back(cx.now);
         self.outbox.enter(self.link.socket, tokens.send);
         if !lock(&self.device).move_socket(self.session.member(), Some(self.link.socket)) {

@@ -101,7 +101,8 @@ impl Session {
         };
         let task = self.task(key);
         let compares = matches!(task.work.medium, Some(Medium::CompareAndWrite { .. }));
-        if compares && task.phase == Phase::Running && self.aborts.len() < ABORTS_MAX {
+        let waiting = self.aborts.iter().filter(|(of, _)| *of == key).count();
+        if compares && task.phase == Phase::Running && waiting < ABORTS_MAX {
             self.aborts.push((key, tag));
             return None;
         }
