@@ -11,7 +11,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use axum::Json;
@@ -30,9 +29,6 @@ use crate::config::pools::is_same;
 use crate::config::settings::Setting;
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
-
-/// Pause before it is tried again to forget a disk that no file lists any more.
-const FORGET_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -425,11 +421,11 @@ fn note_listed(state: &ControlState, name: &str, is_listed: bool) -> bool {
     unlisted.get_mut(name).is_some_and(|it| std::mem::replace(&mut it.1, !is_listed) == is_listed)
 }
 
-/// Whether no file lists a disk any more that `this` detached, which is over now.
-fn take_unlisted(state: &ControlState, name: &str, this: &Arc<()>) -> bool {
+/// Whether no file lists a disk any more that `this` detached, which is over now; `None`: it was forgotten meanwhile.
+fn take_unlisted(state: &ControlState, name: &str, this: &Arc<()>) -> Option<bool> {
     let mut unlisted = lock(&state.turns.unlisted);
     let is_its_own = unlisted.get(name).is_some_and(|it| Arc::ptr_eq(&it.0, this));
-    is_its_own && unlisted.remove(name).is_some_and(|it| it.1)
+    if is_its_own { unlisted.remove(name).map(|it| it.1) } else { None }
 }
 
 /// Begins to detach a disk that no file lists any more.
@@ -458,7 +454,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         loop {
             // A reload that is under way writes what is in force, and may list it again.
             let one = state.turns.reloading.lock().await;
-            let is_unlisted = take_unlisted(&state, &name, &this);
+            let Some(is_unlisted) = take_unlisted(&state, &name, &this) else { return };
             match ended {
                 Ok(()) if is_unlisted => match state.forget(&name).await {
                     Ok(true) => {
@@ -469,10 +465,10 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
                     // It is served again.
                     Ok(false) => {}
                     Err(_) => {
-                        // Whoever opens another disk takes long: later.
+                        // Whoever opens another disk takes long. Changes do not wait for that.
                         lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
                         drop(one);
-                        tokio::time::sleep(FORGET_AGAIN).await;
+                        while state.opening_turn().await.is_err() {}
                         continue;
                     }
                 },

@@ -81,6 +81,7 @@ impl ControlState {
 
     fn forget_in_turn(&self, name: &str) {
         self.opener.change_spec(difference::without(&self.opener.spec(), name));
+        lock(&self.turns.unlisted).remove(name);
         lock(&self.lists.refused).retain(|known| known.name != name);
         // One that ended in trouble.
         lock(&self.lists.disks).retain(|known| known.name() != name || known.ended().is_none());
