@@ -44,6 +44,8 @@ test: setup-test lint build-tests build-tested
 	$(CONFORMANCE) --beside "scripts/unit $(CLOCKLESS)"
 
 lint: licences
+	@git ls-files '*.rs' '*.py' | xargs wc -l | awk '$$1 > 500 && $$2 != "total" \
+	{ print "lint: " $$2 " has " $$1 " lines: split it, 500 are the limit"; bad = 1 } END { exit bad }'
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet

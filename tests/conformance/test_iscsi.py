@@ -3,11 +3,9 @@ import glob
 import os
 import resource
 import struct
-import threading
 import time
 
 import iscsi
-import nbd
 from bed import MIB, Skip, eventually, pattern, test
 from iscsi import Initiator, url
 
@@ -478,119 +476,3 @@ def hostile_lengths_cost_the_connection_alone(bed):
         one.send(iscsi.COMMAND, 0xe1, fields={**fields, 20: 0xffffffff, 32: b"\x2a" + b"\xff" * 15})
         one.close()
     bed.run(["iscsi-inq", url(disk)])
-
-
-# Tests that are right only where a physical block is a logical one, with the options under which that is so.
-# GetLBAStatus.UnmapSingle unmaps i blocks, asks for LBA i + 1, and expects the first descriptor to begin at i plus the blocks of
-# a physical one. SBC-3, "LBA status descriptor relationships": the first descriptor begins at the STARTING LOGICAL BLOCK
-# ADDRESS of the CDB, here i + 1. The same where those are one.
-ELSEWHERE = {"GetLBAStatus.UnmapSingle": ["--physical-block", "512B"]}
-
-
-def stamped(tag, number):
-    """A block that says who wrote it, and which of its writes it was."""
-    return struct.pack(">8sQ", tag, number) * 32
-
-
-def compare_and_write(initiator, block, expected, new):
-    """COMPARE AND WRITE of one block: whether it was swapped."""
-    cdb = struct.pack(">BBQ3xBBx", 0x89, 0, block, 1, 0)
-    status = initiator.status(cdb, write=1024, data=expected + new)
-    # A MISCOMPARE, and nothing else.
-    assert status == 0 or status == 2 and initiator.sense[4] & 15 == 0xe, (status, initiator.sense.hex())
-    return status == 0
-
-
-@test(forebay_only=True)
-def compare_and_write_is_atomic_between_sessions_and_against_nbd(bed):
-    disk = iscsi.start(bed)
-    wins, block = [], 4096
-
-    def swap_until(stop, tag, swaps, isid):
-        """Each of its swaps takes the number that it has read one further."""
-        initiator = iscsi.Initiator(disk, isid=isid)
-        initiator.login()
-        initiator.ready()
-        done = 0
-        while not stop.is_set():
-            seen = initiator.read(block, 1)
-            if tag is None or seen[:8] == tag:
-                number = struct.unpack_from(">Q", seen, 8)[0]
-                done += compare_and_write(initiator, block, seen, stamped(swaps, number + 1))
-        wins.append(done)
-        initiator.close()
-
-    def race(work, tag, swaps):
-        wins.clear()
-        stop = threading.Event()
-        threads = [threading.Thread(target=swap_until, args=(stop, tag, swaps, 10 + n), daemon=True) for n in range(3)]
-        for thread in threads:
-            thread.start()
-        work()
-        stop.set()
-        for thread in threads:
-            thread.join(30)
-        assert len(wins) == 3, "a session has ended early"
-
-    h = nbd.NBD()
-    h.connect_uri(disk.uri)
-    # A counter: no two sessions swap the same number.
-    h.pwrite(stamped(b"counter ", 0), block * 512)
-    def count():
-        return struct.unpack_from(">Q", h.pread(512, block * 512), 8)[0]
-
-    race(lambda: eventually(lambda: count() > 500, "500 swaps"), None, b"counter ")
-    assert count() == sum(wins), wins
-
-    def write_and_look():
-        for number in range(0, 4000, 2):
-            h.pwrite(stamped(b"written ", number), block * 512)
-            seen = h.pread(512, block * 512)
-            assert seen in (stamped(b"written ", number), stamped(b"swapped ", number + 1)), (number, seen[:16])
-
-    # What a client of NBD writes is swapped as it is, or not at all: never is an older one brought back.
-    race(write_and_look, b"written ", b"swapped ")
-    assert sum(wins) > 0, "they never met"
-    h.shutdown()
-    assert disk.stop() == 0
-
-
-# Suites that skip tests: they need a removable or a read-only medium, SANITIZE, EXTENDED COPY, or a promise that a long
-# write is never torn by a loss of power.
-MAY_SKIP = {"PreventAllow", "StartStopUnit", "ReadOnly", "Sanitize", "ExtendedCopy", "ReceiveCopyResults",
-            "WriteAtomic16"}
-# A WRITE SAME of no blocks is refused, as page B0 says (WSNZ). Where it is taken, WriteSame10.UnmapUntilEnd sends a block of
-# ones with UNMAP and expects zeroes; but with LBPRZ such a block is written, as if UNMAP were not set (sg_write_same(8)
-# says so, too): anything else would be another's bytes in place of what was sent.
-MAY_SKIP_TESTS = {"WriteSame10.ZeroBlocks", "WriteSame16.ZeroBlocks"}
-
-
-# Each suite with a second path, over another portal of the same target: no test may fail or hang.
-@test(forebay_only=True, timeout=900)
-def libiscsis_suites_pass_over_two_portals(bed):
-    disk = iscsi.start(bed, extra=["--iscsi", "127.0.0.2:0"])
-    failed, counts = [], {}
-
-    def judge(suite, disk, is_judged):
-        results, said = iscsi.run_suite(suite, [url(disk), url(disk, number=1)])
-        for name, (result, why) in results.items():
-            name = suite + "." + name
-            if not is_judged(name):
-                continue
-            counts[result] = counts.get(result, 0) + 1
-            print("%-8s %s %s" % (result, name, why), flush=True)
-            may_skip = result == iscsi.SKIPPED and (suite in MAY_SKIP or name in MAY_SKIP_TESTS)
-            if result != iscsi.PASSED and not may_skip:
-                failed.append("%s %s" % (name, why))
-                print(said)
-
-    for suite in iscsi.suites():
-        judge(suite, disk, lambda name: name not in ELSEWHERE)
-    assert disk.stop() == 0
-    for test, options in ELSEWHERE.items():
-        disk = iscsi.start(bed, extra=["--iscsi", "127.0.0.2:0", *options])
-        judge(test.split(".")[0], disk, lambda name: name == test)
-        assert disk.stop() == 0
-    print(counts)
-    assert counts.get(iscsi.PASSED, 0) >= 193, counts
-    assert not failed, failed

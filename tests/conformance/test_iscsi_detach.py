@@ -2,7 +2,6 @@
 import subprocess
 
 from bed import eventually, need_program, pattern, test
-import nbd
 from iscsi import TARGET, Initiator, portal
 from test_refused import attach, disk
 

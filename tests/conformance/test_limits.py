@@ -3,7 +3,7 @@ import threading
 import time
 
 import nbd
-from bed import MIB, test
+from bed import test
 from test_reload import Served, client, disk, images
 from test_settings import settings, told
 

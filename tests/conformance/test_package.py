@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tomllib
 
-from bed import MIB, Skip, eventually, pattern, test
+from bed import MIB, Skip, pattern, test
 import nbd
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

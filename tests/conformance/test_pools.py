@@ -1,7 +1,6 @@
 """What is on flash, told while nobody uses it and by the daemon that does."""
 import json
 import os
-import subprocess
 
 import nbd
 from bed import MIB, eventually, pattern, test

@@ -1,6 +1,5 @@
 """Replays of traces: what they refuse, what they find, and how they end."""
 import json
-import os
 import signal
 
 from bed import MIB, eventually, test

@@ -16,7 +16,7 @@ use forebay_core::ids::{Generation, Uuid};
 use super::claims::check_claim;
 use super::detached::Detached;
 use super::sidecar::SidecarPlace;
-use super::{Fence, identity, names, superseded, words};
+use super::{Fence, examined::superseded, identity, names, words};
 use crate::events::Severity;
 use crate::pool::host;
 

@@ -8,14 +8,20 @@ use std::time::SystemTime;
 
 use forebay_backends::{OpenOptions, Uri};
 use forebay_core::cache_index::header::RingHeader;
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::disk::DiskFlags;
+use forebay_core::flash_pool::fence::{self, Verdict};
 
 use super::claims::check_claim;
+use super::sidecar::Found;
 use super::*;
 use crate::events::EventLog;
 use crate::pool::owner::PoolOwner;
-use crate::pool::{OpenedLog, Share};
+use crate::pool::{DiskWish, OpenedLog, Pool, Share};
 
+mod disk_alone;
 mod sidecars;
+mod times;
 mod torn;
 
 const MIB: u64 = 1 << 20;
@@ -233,84 +239,6 @@ fn a_start_knows_when_the_one_before_did_not_see_the_end_of_what_it_sent() {
 }
 
 #[test]
-fn a_disk_without_flash_leaves_a_sidecar_in_the_state_folder_alone() {
-    let mut bed = Bed::new();
-    let begin = |bed: &Bed| {
-        let (probe, place) = bed.sides();
-        let mut notes = Vec::new();
-        let alone = Alone::begin(probe, place, "db", None, None, &mut notes).unwrap();
-        assert_eq!(notes, []);
-        alone
-    };
-    assert!(begin(&bed).fence.is_none(), "an image has its lock and its time");
-    bed.is_apart = true;
-    let first = begin(&bed);
-    assert!(!first.is_unanswered);
-    drop(first);
-    let killed = begin(&bed);
-    assert!(killed.is_unanswered);
-    killed.fence.unwrap().leave(EndOfSession::Clean, true, false).unwrap();
-    let stopped = begin(&bed);
-    assert!(!stopped.is_unanswered);
-    stopped.fence.unwrap().leave(EndOfSession::Failed, false, false).unwrap();
-    assert!(begin(&bed).is_unanswered);
-    // A disk with flash does not take what it finds for what it left.
-    let mut bed = Bed::new();
-    bed.is_apart = true;
-    bed.serve().leave(EndOfSession::Clean);
-    begin(&bed).fence.unwrap().leave(EndOfSession::Clean, true, false).unwrap();
-    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
-}
-
-/// Serves the image without flash, with the rights over another disk, and leaves it so.
-fn serve_alone(bed: &Bed, takes_over: Option<Uuid>, end: EndOfSession) {
-    let (probe, place) = bed.sides();
-    let (mut notes, state) = (Vec::new(), bed.path("state"));
-    let state = Some(state.as_path()).filter(|_| bed.has_state);
-    let alone = Alone::begin(probe, place, "db", takes_over, state, &mut notes).unwrap();
-    assert_eq!(notes, []);
-    let mut fence = alone.fence.expect("it leaves a sidecar");
-    fence.leave(end, true, false).unwrap();
-}
-
-#[test]
-fn a_disk_that_lost_its_place_does_not_take_what_others_wrote_for_its_own() {
-    // Nobody knows when it wrote last: its host was lost.
-    let killed = |is_apart, has_state| {
-        let mut bed = Bed::new();
-        (bed.is_apart, bed.has_state) = (is_apart, has_state);
-        let served = bed.serve();
-        let disk = served.log.disk;
-        if let Some(last_write) = &served.fence.last_write {
-            last_write.remove();
-        }
-        drop(served);
-        assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
-        (bed, disk)
-    };
-    for (is_apart, has_state) in [(false, false), (false, true), (true, true)] {
-        let (bed, disk) = killed(is_apart, has_state);
-        serve_alone(&bed, Some(disk), EndOfSession::Clean);
-        let expect = Verdict::Mismatch(fence::Change::OtherDisk);
-        assert_eq!(bed.verdict(), expect, "{is_apart} {has_state}");
-    }
-    // Nothing beside primary storage tells of it after a detach, but this host remembers.
-    for is_apart in [false, true] {
-        let (bed, disk) = killed(is_apart, true);
-        serve_alone(&bed, Some(disk), EndOfSession::Detached);
-        assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Detached), "{is_apart}");
-    }
-    // Neither does a disk with other flash leave anything.
-    let (mut bed, disk) = killed(false, true);
-    fs::rename(bed.path("pool"), bed.path("old")).unwrap();
-    bed.wish.takes_over = Some(disk);
-    bed.serve().leave(EndOfSession::Detached);
-    fs::rename(bed.path("old"), bed.path("pool")).unwrap();
-    bed.wish.takes_over = None;
-    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Detached));
-}
-
-#[test]
 fn a_copy_of_flash_from_within_a_session_is_told_by_the_sidecar_of_its_end() {
     for end in [EndOfSession::Clean, EndOfSession::Dirty] {
         let bed = Bed::new();
@@ -512,72 +440,4 @@ async fn a_pool_that_cannot_be_written_leaves_the_evidence_of_a_dirty_disk_as_af
     assert_eq!(bed.verdict(), Verdict::Strong);
     bed.image().set_modified(SystemTime::now() + Duration::from_secs(3)).unwrap();
     assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
-}
-
-#[test]
-fn after_a_kill_the_time_lies_within_what_the_disk_wrote() {
-    if !has_tmpfs() {
-        return;
-    }
-    let bed = Bed::new();
-    let killed = |write: bool| {
-        let served = bed.serve();
-        if write {
-            served.write(&bed, 0);
-        }
-    };
-    killed(false);
-    assert_eq!(bed.verdict(), Verdict::Strong);
-    killed(true);
-    assert_eq!(bed.verdict(), Verdict::Strong);
-    // A start that was not committed changes nothing of that.
-    assert!(bed.open(3).is_none());
-    assert_eq!(bed.verdict(), Verdict::Strong);
-    let later = SystemTime::now() + Duration::from_secs(3);
-    bed.image().set_modified(later).unwrap();
-    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
-    bed.image().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::RolledBack { .. })));
-    // Without any write of ours every later time is somebody else's.
-    killed(false);
-    bed.image().write_all_at(&[5; 512], 512).unwrap();
-    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
-}
-
-#[test]
-fn after_a_loss_of_the_host_evidence_is_weak() {
-    let bed = Bed::new();
-    let served = bed.serve();
-    served.write(&bed, 0);
-    served.fence.last_write.as_ref().unwrap().remove();
-    drop(served);
-    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
-}
-
-#[test]
-fn a_time_that_was_set_back_is_caught_by_samples_or_makes_it_weak() {
-    let bed = Bed::new();
-    bed.serve().leave(EndOfSession::Clean);
-    let modified = fs::metadata(bed.path("db.raw")).unwrap().modified().unwrap();
-    let image = bed.image();
-    image.set_modified(modified).unwrap();
-    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Touched));
-    image.write_all_at(&[7; 512], 7 * MIB + 4096).unwrap();
-    image.set_modified(modified).unwrap();
-    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
-}
-
-#[test]
-fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
-    let bed = Bed::new();
-    let served = bed.serve();
-    let last = served.fence.last_look().unwrap();
-    // As if the clock had not ticked since: same times, other bytes.
-    bed.image().write_all_at(&[3; 512], 512).unwrap();
-    let look = served.fence.probe.as_ref().unwrap().look().unwrap();
-    let last = Evidence { modified: look.modified, changed: look.changed, ..last };
-    let mut served = served;
-    served.pool.close(served.number, EndOfSession::Clean, true, Some(last)).unwrap();
-    drop(served);
-    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
 }

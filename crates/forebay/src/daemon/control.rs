@@ -6,20 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use forebay_host::events::{EventLine, EventLog, EventSender, Severity};
-use forebay_shard::{DiskStatus, Drained, Gone};
+use forebay_shard::Drained;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use anyhow::Result;
 
-use super::api::{AllStats, ApiError, BriefStats, DaemonInfo, DiskInfo, DiskStats, RefusedDisk};
-use super::figures::{Figures, Known};
+use super::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
+use super::figures::Figures;
 use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
 use super::opener::{self, Opener, Ready};
@@ -33,6 +32,7 @@ use super::{
 use crate::config::DiskSpec;
 
 mod attached;
+mod stats;
 mod turns;
 
 use turns::Turns;
@@ -93,10 +93,10 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/reload", post(reload::asked))
         .route("/v1/pools", get(pools::pools))
         .route("/v1/devices", post(devices::change))
-        .route("/v1/stats", get(all_stats))
+        .route("/v1/stats", get(stats::of_all))
         .route("/v1/disks", get(disks))
         .route("/v1/disks/{name}", get(disk))
-        .route("/v1/disks/{name}/stats", get(stats))
+        .route("/v1/disks/{name}/stats", get(stats::of_disk))
         .route("/v1/disks/{name}/history", get(history::history))
         .route("/v1/config", get(settings::config))
         .route("/v1/disks/{name}/settings", get(settings::settings))
@@ -142,49 +142,6 @@ async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) 
     match state.present().into_iter().find(|disk| disk.name == name) {
         Some(disk) => Json(disk).into_response(),
         None => state.no_disk(&name),
-    }
-}
-
-async fn stats(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
-    match state.find(&name) {
-        Ok(disk) => state.stats_of(&disk).await,
-        Err(refusal) => *refusal,
-    }
-}
-
-/// How much of each disk is wanted.
-#[derive(Debug, serde::Deserialize)]
-struct StatsQuery {
-    #[serde(default)]
-    brief: bool,
-}
-
-async fn all_stats(
-    State(state): State<Arc<ControlState>>,
-    Query(query): Query<StatsQuery>,
-) -> Response {
-    let known = state.known_figures().await;
-    let silent = known.iter().filter(|known| known.is_silent);
-    let silent = silent.map(|known| known.disk.name().to_owned()).collect();
-    let answered = known.iter().filter_map(|known| Some((&known.disk, known.figures.as_ref()?)));
-    let answered = answered.map(|(disk, (at, figures))| (disk, *at, figures));
-    let (refused, shards) = (state.refused(), state.opener.shards.loads());
-    // Of hundreds of disks that is more than a megabyte, which `Json` would write piece by piece.
-    let text = if query.brief {
-        let disks = answered.map(|(.., figures)| BriefStats::from(&figures.status)).collect();
-        serde_json::to_vec(&AllStats { disks, silent, refused, shards })
-    } else {
-        let disks = answered.map(|(disk, at, figures)| {
-            let mut stats = state.stats_with(disk, figures.status.clone(), at);
-            // Of one disk whoever wants them asks: of hundreds they would be megabytes.
-            stats.engine.slowest = Vec::new();
-            stats
-        });
-        serde_json::to_vec(&AllStats { disks: disks.collect(), silent, refused, shards })
-    };
-    match text {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
 
@@ -438,43 +395,6 @@ impl ControlState {
             DiskInfo { addresses, ..disk.info() }
         });
         present.collect()
-    }
-
-    /// The statistics of a disk, as an answer.
-    pub(super) async fn stats_of(&self, disk: &ServedDisk) -> Response {
-        match disk.handle.stats().await {
-            Ok(status) => Json(self.stats_with(disk, status, Instant::now())).into_response(),
-            Err(Gone) => {
-                let error = format!("the shard of disk '{}' has ended", disk.name());
-                refuse(StatusCode::SERVICE_UNAVAILABLE, error)
-            }
-        }
-    }
-
-    /// What a disk's shard knew at that time, and what others know of it.
-    pub(super) fn stats_with(
-        &self,
-        disk: &ServedDisk,
-        status: DiskStatus,
-        at: Instant,
-    ) -> DiskStats {
-        DiskStats {
-            shard: disk.info.shard,
-            opened_ms: disk.opened_ms(),
-            elapsed_ns: disk.elapsed(at).as_nanos() as u64,
-            vhost_user: self.frontends.device(disk.name()).map(|device| device.info()),
-            evidence: disk.info.evidence.clone(),
-            unguarded: disk.info.unguarded.clone(),
-            storage_changed: disk.changed(),
-            ..status.into()
-        }
-    }
-
-    /// What is known of every disk that has not ended.
-    pub(super) async fn known_figures(&self) -> Vec<Known> {
-        let mut disks = self.disks();
-        disks.retain(|disk| disk.ended().is_none());
-        self.figures.all(disks).await
     }
 
     /// A disk as it is served by now: it may have been opened again.

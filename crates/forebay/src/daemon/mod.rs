@@ -22,19 +22,17 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::folders;
 use forebay_host::population::Population;
 use forebay_io::file::OpenFile;
 use forebay_io::reactor::ReactorKind;
-use forebay_shard::{DiskHandle, Drained, ShardHandle};
+use forebay_shard::{DiskHandle, ShardHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
 
 mod advice;
 pub mod api;
@@ -71,6 +69,7 @@ mod served;
 mod settings;
 mod shards;
 mod sharing;
+mod shut_down;
 mod systemd;
 pub mod unix;
 pub mod vhost_user;
@@ -82,34 +81,12 @@ use crate::config::sources::another;
 use crate::config::values::Access;
 use api::DaemonInfo;
 use control::ControlState;
-use ending::Left;
 use flash::{Flash, FlashGuard};
 use frontends::Frontends;
 use inherited::Inherited;
 use opener::Opener;
-use served::ServedDisk;
 use unix::UnixSocket;
 use watch::Watch;
-
-/// Time that disks have to finish what is in flight when the daemon ends.
-pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
-/// Time that threads have to end.
-const END_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time that pools have to note how disks were left.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time that a disk which is being opened when the daemon ends has to come to its shard.
-const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time that the control socket has to send its last answers.
-const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
-
-/// Time that all of an end takes at most, listeners and the log of events included.
-const SHUT_DOWN_TIME_MAX: Duration = Duration::from_secs(
-    10 + OPENING_TIME_MAX.as_secs()
-        + DRAIN_TIME_MAX.as_secs()
-        + LEAVE_TIME_MAX.as_secs()
-        + LAST_ANSWERS_MAX.as_secs()
-        + END_TIME_MAX.as_secs(),
-);
 
 /// A running daemon. Dropped, it ends in this order: nobody comes in, then disks end, then locks and sockets go.
 #[derive(Debug)]
@@ -271,149 +248,6 @@ impl Daemon {
             std::task::Poll::Pending
         })
         .await
-    }
-
-    /// Ends in order: nobody new, what is in flight finishes, logs are committed, primary storage is flushed. An event
-    /// says whether a log holds what is not on primary storage.
-    ///
-    /// # Errors
-    /// Not all of that succeeded: on which disks, and what is not safe. The daemon has ended nevertheless.
-    pub async fn shut_down(mut self) -> Result<()> {
-        systemd::stopping(SHUT_DOWN_TIME_MAX);
-        // The control socket answers until the end; only the listeners close.
-        self.control.frontends.close().await;
-        // A disk that is being opened comes to its shard before that ends, or not at all; no other is opened.
-        let opening = self.control.turns.opening.clone().lock_owned();
-        let _no_other = timeout_at(Instant::now() + OPENING_TIME_MAX, opening).await;
-        self.control.note_end();
-        self.control.frontends.close().await;
-        self.following.abort();
-        advice::settle_all(self.control.disks()).await;
-        let limit = Instant::now() + DRAIN_TIME_MAX;
-        // All shards at once: one that hangs does not keep the others from ending well.
-        let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();
-        let mut trouble = Vec::new();
-        let mut ended = Vec::new();
-        for (shard, answer) in draining.into_iter().enumerate() {
-            match answer {
-                Ok(mut answer) => match timeout_at(limit, &mut answer).await {
-                    Ok(Ok(disks)) => ended.extend(disks.into_iter().map(|disk| (shard, disk))),
-                    Ok(Err(_)) => trouble.push(format!("shard {shard} ended early")),
-                    Err(_) => {
-                        // One disk that does not end keeps no other from being left as it is.
-                        let some = self.ended(shard).await;
-                        let some = answer.try_recv().unwrap_or(some);
-                        trouble.extend(self.late(shard, &some));
-                        ended.extend(some.into_iter().map(|disk| (shard, disk)));
-                    }
-                },
-                Err(gone) => trouble.push(format!("shard {shard}: {gone}")),
-            }
-        }
-        // Of one that was to move, what its shard of before has to say is known.
-        let disks = self.control.disks();
-        ended.retain(|(shard, ended)| {
-            let served = disks.iter().find(|disk| disk.handle.id() == ended.id);
-            served.is_none_or(|disk| disk.info.shard == *shard)
-        });
-        let mut dirty = Vec::new();
-        for (_, disk) in &ended {
-            match ending::left(disk) {
-                Left::OnPrimaryStorage => {}
-                Left::InLog(_) => dirty.push(disk.name.clone()),
-                Left::NotSafe(why) => trouble.push(format!("disk '{}': {why}", disk.name)),
-            }
-        }
-        trouble.extend(self.leave_places(ended).await);
-        self.control.http.close();
-        // Who waits for the end of a disk hears of it.
-        self.control_end = None;
-        let _ = tokio::time::timeout(LAST_ANSWERS_MAX, &mut self.answering).await;
-        if tokio::time::timeout(END_TIME_MAX, self.end_threads()).await.is_err() {
-            trouble
-                .push("a thread does not end: flash or primary storage does not answer".to_owned());
-        }
-        if trouble.is_empty() {
-            self.report(Severity::Info, ending::in_order(&dirty));
-        }
-        self.control.events.end_all_repeated();
-        self.control.events.settle(&self.events).await;
-        systemd::settle();
-        ensure!(trouble.is_empty(), "it did not end well: {}", trouble.join("; "));
-        Ok(())
-    }
-
-    /// The disks of a shard that have ended by now.
-    async fn ended(&self, shard: usize) -> Vec<Drained> {
-        let Ok(answer) = self.shards[shard].ended() else { return Vec::new() };
-        let answered = tokio::time::timeout(LAST_ANSWERS_MAX, answer).await;
-        answered.ok().and_then(Result::ok).unwrap_or_default()
-    }
-
-    /// The disks of a shard took too long to end, but for these.
-    fn late(&self, shard: usize, ended: &[Drained]) -> Option<String> {
-        let disks = self.info().disks.into_iter().filter(|disk| disk.shard == shard);
-        let served = self.control.disks();
-        let has_ended = |name: &str| {
-            let here = served.iter().find(|disk| disk.name() == name);
-            here.is_some_and(|disk| ended.iter().any(|ended| ended.id == disk.handle.id()))
-        };
-        let names = disks.map(|disk| disk.name);
-        let names: Vec<String> = names.filter(|name| !has_ended(name)).collect();
-        let text = format!(
-            "not everything in flight finished within {}s on disk {}; what was not acknowledged may be lost",
-            DRAIN_TIME_MAX.as_secs(),
-            names.join(", ")
-        );
-        (!names.is_empty()).then_some(text)
-    }
-
-    /// Ends shards, devices and the owners of pools, on a thread that may wait for files to be closed.
-    async fn end_threads(&mut self) {
-        self.has_ended = true;
-        let shards = std::mem::take(&mut self.shards);
-        let (frontends, opener) = (self.control.frontends.clone(), self.control.opener.clone());
-        let ending = move || {
-            // Shards first: nobody asks the owners of pools for anything then.
-            drop(shards);
-            frontends.end_devices();
-            opener.flash.end();
-        };
-        let _ = tokio::task::spawn_blocking(ending).await;
-    }
-
-    /// Notes in the pools how each disk was left; what went wrong. Flash that hangs, be it as another disk is opened, holds
-    /// up nothing for longer than that may take.
-    async fn leave_places(&self, ended: Vec<(usize, Drained)>) -> Vec<String> {
-        let limit = Instant::now() + LEAVE_TIME_MAX;
-        let disks = self.control.disks();
-        let leaving = ended.into_iter().filter_map(|(shard, disk)| {
-            // Not by its name: one that was detached before, and came back, had the same.
-            let is_it = |it: &&Arc<ServedDisk>| it.info.shard == shard && it.handle.id() == disk.id;
-            let served = disks.iter().find(is_it)?.clone();
-            let name = disk.name.clone();
-            Some((name, tokio::task::spawn_blocking(move || served.leave(&disk))))
-        });
-        let mut trouble = Vec::new();
-        for (name, left) in leaving.collect::<Vec<_>>() {
-            let why = match timeout_at(limit, left).await {
-                Ok(Ok(Ok(warning))) => {
-                    if let Some(text) = warning {
-                        self.events.report(Some(&name), Severity::Warning, text);
-                    }
-                    continue;
-                }
-                Ok(Ok(Err(error))) => format!("{error:#}"),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!(
-                    "how it was left could not be noted within {}s, its flash or its primary storage does not answer: the next \
-                     start takes this end for a crash",
-                    LEAVE_TIME_MAX.as_secs()
-                ),
-            };
-            trouble.push(format!("disk '{name}': {why}"));
-        }
-        trouble
     }
 
     /// Reports an event of the daemon itself.

@@ -45,20 +45,18 @@ mod row;
 mod run;
 mod shown;
 pub(crate) mod throttle;
+mod trouble;
 pub mod window;
 mod zeroes;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::action::{DestageFault, Event};
 use crate::config::{DestageOrder, WriteLogConfig};
+use crate::cx::Shared;
 use crate::cx::buffers::BufferPool;
-use crate::cx::{Cx, Shared};
 use crate::geometry::PAGE;
 use crate::ids::{Nanos, Sequence};
-use crate::status::IoStatus;
 use crate::table::{Key, Table};
-use crate::write_back::format::index::Place;
 use crate::write_back::format::recover::RecoveredLog;
 use crate::write_back::log::hang_at;
 use crate::write_back::log::segments::Position;
@@ -73,6 +71,7 @@ pub(crate) use revoke::LateNote;
 use revoke::Revocation;
 use run::Run;
 use throttle::{Throttle, ThrottleConfig};
+use trouble::Trouble;
 use window::{DestageWindow, WindowConfig};
 
 /// Memory for runs.
@@ -198,18 +197,6 @@ struct Flushes {
     session: u64,
     /// What was written since the last flush has to be written again.
     redo: bool,
-}
-
-/// What went wrong.
-#[derive(Debug)]
-struct Trouble {
-    /// Not before this time: an error is a moment ago.
-    retry_at: Nanos,
-    pause: Nanos,
-    /// What failed last, until it succeeds.
-    fault: Option<DestageFault>,
-    /// Where a read of the log failed the last time, and how often in a row.
-    unread: BTreeMap<Place, u32>,
 }
 
 /// A place in the log.
@@ -451,21 +438,6 @@ impl Destager {
         self.throttle.on_acknowledged(now, due);
     }
 
-    /// What keeps destaging up. An event tells when that is something else than before.
-    fn note_fault(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
-        let before = self.trouble.fault.replace(fault);
-        // Errors of primary storage are told where each of its I/Os is noted.
-        if before != Some(fault) && fault != DestageFault::PrimaryStorage {
-            cx.event(Event::DestageFailed { fault, status });
-        }
-    }
-
-    /// After an error: not before a pause that grows.
-    fn pause(&mut self, now: Nanos) {
-        self.trouble.retry_at = now.plus(self.trouble.pause);
-        self.trouble.pause = Nanos(self.trouble.pause.0 * 2).min(RETRY_MAX);
-    }
-
     /// True while a read of the log is under way.
     fn reads_log(&self) -> bool {
         self.running.reads > 0
@@ -480,23 +452,6 @@ impl Destager {
     pub(super) fn reads_hang_at(&self) -> Nanos {
         let waits = self.reads_log() && self.course == Course::Destages;
         if waits { self.running.reads_until } else { Nanos::NEVER }
-    }
-
-    /// An I/O of a batch failed: what is not done is tried again after a pause.
-    fn fail_batch(&mut self, fault: DestageFault, status: IoStatus, cx: &mut Cx<'_>) {
-        cx.counters.destage_errors += 1;
-        self.window.on_error(cx.now);
-        self.note_fault(fault, status, cx);
-        self.batch.fail();
-        self.pause(cx.now);
-    }
-
-    /// The session of primary storage ended: what was not flushed is written again.
-    fn on_session_lost(&mut self) {
-        self.flushes.session += 1;
-        self.flushes.flushing = None;
-        self.flushes.redo = self.perhaps_there() > self.reached.flushed;
-        self.batch.fail();
     }
 
     /// Panics when the destager contradicts itself. For tests; slow.

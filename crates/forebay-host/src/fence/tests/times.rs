@@ -1,0 +1,71 @@
+//! The time of the last change, as evidence.
+
+use super::*;
+
+#[test]
+fn after_a_kill_the_time_lies_within_what_the_disk_wrote() {
+    if !has_tmpfs() {
+        return;
+    }
+    let bed = Bed::new();
+    let killed = |write: bool| {
+        let served = bed.serve();
+        if write {
+            served.write(&bed, 0);
+        }
+    };
+    killed(false);
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    killed(true);
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    // A start that was not committed changes nothing of that.
+    assert!(bed.open(3).is_none());
+    assert_eq!(bed.verdict(), Verdict::Strong);
+    let later = SystemTime::now() + Duration::from_secs(3);
+    bed.image().set_modified(later).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
+    bed.image().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::RolledBack { .. })));
+    // Without any write of ours every later time is somebody else's.
+    killed(false);
+    bed.image().write_all_at(&[5; 512], 512).unwrap();
+    assert!(matches!(bed.verdict(), Verdict::Mismatch(fence::Change::Modified { .. })));
+}
+
+#[test]
+fn after_a_loss_of_the_host_evidence_is_weak() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    served.write(&bed, 0);
+    served.fence.last_write.as_ref().unwrap().remove();
+    drop(served);
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
+}
+
+#[test]
+fn a_time_that_was_set_back_is_caught_by_samples_or_makes_it_weak() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Clean);
+    let modified = fs::metadata(bed.path("db.raw")).unwrap().modified().unwrap();
+    let image = bed.image();
+    image.set_modified(modified).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Touched));
+    image.write_all_at(&[7; 512], 7 * MIB + 4096).unwrap();
+    image.set_modified(modified).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
+}
+
+#[test]
+fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
+    let bed = Bed::new();
+    let served = bed.serve();
+    let last = served.fence.last_look().unwrap();
+    // As if the clock had not ticked since: same times, other bytes.
+    bed.image().write_all_at(&[3; 512], 512).unwrap();
+    let look = served.fence.probe.as_ref().unwrap().look().unwrap();
+    let last = Evidence { modified: look.modified, changed: look.changed, ..last };
+    let mut served = served;
+    served.pool.close(served.number, EndOfSession::Clean, true, Some(last)).unwrap();
+    drop(served);
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
+}
