@@ -16,7 +16,7 @@
 //! put right it is opened and attached then (`refused.rs`), with nothing else disturbed.
 //!
 //! The end, [`Daemon::shut_down`]: listeners close, disks finish what is in flight and flush primary
-//! storage within [`DRAIN_TIME_MAX`], pools note how they were left, shards end, sockets go. Where everything is then, and
+//! storage within `shut_down::DRAIN_TIME_MAX`, pools note how they were left, shards end, sockets go. Where everything is then, and
 //! whether it is safe, says `ending.rs`.
 
 use std::collections::VecDeque;
