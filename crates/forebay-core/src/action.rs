@@ -263,6 +263,9 @@ pub enum Action {
     GrowStaging,
     /// Give a log segment back.
     Unlease(SegmentId),
+    /// The pool has no other: lease this segment of the log anew, in the place of its lease; answered with
+    /// `Engine::leased`, as [`Action::Lease`] is.
+    Renew(SegmentId),
     /// Copy the pages that [`crate::engine::Engine::ring_pages`] has into memory, to be written.
     Ring {
         /// Where to.

@@ -27,6 +27,8 @@ pub trait Executor {
     fn grow_staging(&mut self);
     /// Gives a segment of the log back.
     fn unlease(&mut self, segment: SegmentId);
+    /// Leases a segment of the log anew; answered with `Engine::leased`.
+    fn renew(&mut self, segment: SegmentId);
     /// Copies the pages of the cache index that are to be written into memory.
     fn copy_index(&mut self, memory: Span);
     /// Copies what is to be written to the destage journal into memory, and dates it.
@@ -56,6 +58,7 @@ impl Actions {
                 Action::Lease => executor.lease(),
                 Action::GrowStaging => executor.grow_staging(),
                 Action::Unlease(segment) => executor.unlease(segment),
+                Action::Renew(segment) => executor.renew(segment),
                 Action::Ring { memory } => executor.copy_index(memory),
                 Action::Journal { memory } => executor.copy_journal(memory),
                 Action::RevokeJournal => executor.revoke_journal(),

@@ -164,7 +164,11 @@ impl Filling {
                 }
                 Action::Event(event) => panic!("{event:?}"),
                 Action::Copy { .. } | Action::Zero { .. } | Action::Ring { .. } => {}
-                Action::Log(_) | Action::Lease | Action::GrowStaging | Action::Unlease(_) => {
+                Action::Log(_)
+                | Action::Lease
+                | Action::GrowStaging
+                | Action::Unlease(_)
+                | Action::Renew(_) => {
                     unreachable!("a disk without a log")
                 }
                 Action::Void | Action::Revoke | Action::Journal { .. } | Action::RevokeJournal => {

@@ -88,6 +88,7 @@ coverage! {
     log_failed: "Logs that failed.",
     logs_died: "Crashes while the flash of the log was gone.",
     log_pages_wrong: "Pages of the log that were not what was written.",
+    renewals: "Segments that a log leased anew because the pool had no other.",
     logs_revoked: "Logs on dead flash that nobody will believe any more.",
     logs_lost: "Disks that had stopped by then, because dirty bytes could not be read or noted.",
     records_recovered: "Records that recovery found.",

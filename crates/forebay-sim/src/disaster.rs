@@ -330,7 +330,7 @@ impl World<'_> {
             Event::Clients | Event::Disaster | Event::Mode | Event::Visit => true,
             Event::Tune | Event::Resize | Event::ResizeFlash | Event::DropCache => true,
             Event::Execute(..) | Event::Complete(..) | Event::Release(_) => false,
-            Event::Lease | Event::Staging => false,
+            Event::Lease | Event::Renewal(_) | Event::Staging => false,
             Event::Void | Event::Revoke | Event::Compared(..) => false,
             Event::RevokeJournal | Event::Late(_) | Event::Memory(..) => false,
             Event::PowerLoss | Event::Resume => false,

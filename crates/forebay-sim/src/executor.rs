@@ -57,6 +57,11 @@ impl Executor for World<'_> {
         self.pool.give_back(segment);
     }
 
+    fn renew(&mut self, segment: SegmentId) {
+        let when = self.now.plus(Nanos(self.rng.skewed(1_000_000)));
+        self.queue.plan(when, Event::Renewal(segment));
+    }
+
     fn copy_index(&mut self, memory: Span) {
         self.ring.written += u64::from(memory.len) / PAGE;
         let pages = self.engine.ring_pages().concat();

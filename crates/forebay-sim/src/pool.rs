@@ -98,6 +98,15 @@ impl Pool {
         Some((segment, ordinal))
     }
 
+    /// Leases a segment anew to the log that has it.
+    fn renew(&mut self, segment: SegmentId) -> (SegmentId, u64) {
+        let ordinal = self.next_ordinal;
+        self.next_ordinal += 1;
+        let before = self.held.insert(segment, (self.pending, ordinal));
+        assert!(before.is_some(), "{segment:?} was not leased");
+        (segment, ordinal)
+    }
+
     /// Now and then a summary rots; recovery then reads the groups.
     pub(crate) fn rot_a_summary(&mut self, rng: &mut Rng) {
         let Some(&segment) = self.held.keys().nth(rng.below(12) as usize) else { return };
@@ -137,9 +146,10 @@ impl World<'_> {
 
     /// The pool answers.
     pub(crate) fn on_lease(&mut self) {
+        let is_alone = |most| self.pool.held.len() < most as usize;
         let leased = if self.setup.leases_max.is_some_and(|max| self.pool.leases >= max) {
             Err(NoLease::Ever)
-        } else if self.rng.chance(50) {
+        } else if self.rng.chance(50) || !self.setup.segments_left.is_none_or(is_alone) {
             // Another disk has them all.
             Err(NoLease::Now)
         } else {
@@ -147,6 +157,20 @@ impl World<'_> {
             self.pool.lease().ok_or(NoLease::Now)
         };
         self.log.line(self.now, || format!("leased {leased:?}"));
+        self.engine.leased(self.now, leased, &mut self.actions);
+    }
+
+    /// The pool has leased a segment anew.
+    pub(crate) fn on_renewal(&mut self, segment: SegmentId) {
+        self.coverage.renewals += 1;
+        let leased = match self.setup.leases_max.is_some_and(|max| self.pool.leases >= max) {
+            true => Err(NoLease::Ever),
+            false => {
+                self.pool.leases += 1;
+                Ok(self.pool.renew(segment))
+            }
+        };
+        self.log.line(self.now, || format!("renewed {leased:?}"));
         self.engine.leased(self.now, leased, &mut self.actions);
     }
 

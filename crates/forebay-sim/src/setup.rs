@@ -55,6 +55,8 @@ pub struct Setup {
     pub visits: u32,
     /// After so many leases in the life of a process the pool cannot note any more.
     pub leases_max: Option<u32>,
+    /// Segments of the pool that other disks leave to the log.
+    pub segments_left: Option<u32>,
     /// That flash does not die but returns wrong bytes.
     pub log_rots: bool,
     /// The effect of discards on primary storage.
@@ -221,6 +223,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         log_dies: false,
         log_rots: false,
         leases_max: None,
+        segments_left: None,
         discards: Discards::ByChance,
         ring_tears: false,
         late_max: Nanos::from_millis(3),

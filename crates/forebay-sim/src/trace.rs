@@ -91,6 +91,10 @@ pub fn step(now: Nanos, action: &Action, actions: &Actions) -> Step {
             figures.push(segment.0.into());
             "unlease"
         }
+        Action::Renew(segment) => {
+            figures.push(segment.0.into());
+            "renew"
+        }
         Action::Ring { memory } => {
             spans(&mut figures, &[*memory]);
             "index-page"

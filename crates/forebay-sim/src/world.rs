@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::action::{Actions, Target};
 use forebay_core::engine::Engine;
-use forebay_core::ids::{IoId, Nanos};
+use forebay_core::ids::{IoId, Nanos, SegmentId};
 use forebay_core::stats::TimeStatistics;
 use forebay_core::write_back::format::build::LogBuilder;
 
@@ -65,6 +65,8 @@ pub(crate) enum Event {
     Release(u64),
     /// The pool answers a request for a segment.
     Lease,
+    /// The pool leases a segment of the log to it anew.
+    Renewal(SegmentId),
     /// There is memory for the rest of the groups, or none.
     Staging,
     /// That the ring must not be believed is noted.
@@ -280,6 +282,9 @@ impl<'a> World<'a> {
             journal.device.fate = None;
         }
         self.give_back_held_buffers();
+        // Nobody may have to wait for the other disks of the pool, but a log asks for segments until it has them.
+        while !self.clients.asked.is_empty() && self.step() {}
+        self.setup.segments_left = None;
         while self.step() {}
         self.carry_out();
         self.send();
@@ -371,6 +376,7 @@ impl<'a> World<'a> {
             Event::Disaster => self.on_disaster(),
             Event::Release(number) => self.on_release(number),
             Event::Lease => self.on_lease(),
+            Event::Renewal(segment) => self.on_renewal(segment),
             Event::Staging => self.on_staging(),
             Event::Void => self.on_void(),
             Event::Revoke => self.on_revocation(),

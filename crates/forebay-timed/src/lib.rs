@@ -165,6 +165,11 @@ impl Executor for Timed {
         self.segments.free.push(segment);
     }
 
+    fn renew(&mut self, segment: SegmentId) {
+        self.unlease(segment);
+        self.lease();
+    }
+
     fn copy_index(&mut self, _memory: Span) {}
 
     fn copy_journal(&mut self, _memory: Span) {}

@@ -25,6 +25,7 @@ mod modes;
 mod order;
 mod pace;
 mod reads;
+mod renewed;
 mod resize;
 mod resize_flash;
 mod restored;
@@ -75,6 +76,8 @@ struct Rig {
     /// The engine is told of comparisons at once.
     tells_comparisons: bool,
     unleased: Vec<crate::ids::SegmentId>,
+    /// Segments that are to be leased anew.
+    renewed: Vec<crate::ids::SegmentId>,
     /// I/Os that the engine asked for, oldest first.
     pending: Vec<Io>,
     actions: Actions,
@@ -185,6 +188,10 @@ impl Executor for Rig {
         self.unleased.push(segment);
     }
 
+    fn renew(&mut self, segment: SegmentId) {
+        self.renewed.push(segment);
+    }
+
     fn copy_journal(&mut self, memory: Span) {
         let bytes = self.engine.journal_bytes().to_vec();
         self.slice(memory).copy_from_slice(&bytes);
@@ -264,6 +271,7 @@ impl Rig {
             comparisons: Vec::new(),
             tells_comparisons: true,
             unleased: Vec::new(),
+            renewed: Vec::new(),
             pending: Vec::new(),
             actions: Actions::default(),
             replies: Vec::new(),

@@ -90,6 +90,10 @@ impl Executor for Settling<'_> {
         unreachable!("a log that is hardly used");
     }
 
+    fn renew(&mut self, _segment: SegmentId) {
+        unreachable!("a log that is hardly used");
+    }
+
     fn copy_index(&mut self, _memory: Span) {
         unreachable!("a disk without an index");
     }

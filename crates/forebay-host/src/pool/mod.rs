@@ -282,7 +282,25 @@ impl Pool {
         if segment.is_none() && self.give_up_a_cache() {
             segment = self.free_segments().last();
         }
-        let segment = segment.ok_or(NoLease::Now)?;
+        self.lease_for_log(disk, segment.ok_or(NoLease::Now)?)
+    }
+
+    /// Leases a segment that a disk's log has to it anew, durably: what is in it counts no more. At no time is it free.
+    ///
+    /// # Errors
+    /// It is not held so; or flash failed, and nothing is leased any more.
+    pub fn renew_log(&mut self, held: Held) -> Result<Held, NoLease> {
+        if self.has_failed {
+            return Err(NoLease::Ever);
+        }
+        let (segment, lease) = held;
+        if lease.role != Role::Log || !self.log_leases(lease.disk).contains(&held) {
+            return Err(NoLease::Now);
+        }
+        self.lease_for_log(lease.disk, segment)
+    }
+
+    fn lease_for_log(&mut self, disk: DiskNumber, segment: SegmentId) -> Result<Held, NoLease> {
         let ordinal = self.next_ordinals[usize::from(disk.0)];
         let generation = self.generation(disk);
         let lease = Lease { disk, role: Role::Log, generation, ordinal };

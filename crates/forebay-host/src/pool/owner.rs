@@ -51,6 +51,7 @@ pub type StoredAnswer = Box<dyn FnOnce(bool) + Send>;
 
 enum Wish {
     Lease(DiskNumber, Answer),
+    Renew(Held, Answer),
     Free(Held),
     Void(DiskNumber, VoidAnswer),
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
@@ -94,6 +95,11 @@ impl PoolHandle {
     pub fn lease(&self, disk: DiskNumber, answer: Answer) {
         // Without its owner there is nobody who would need it.
         let _ = self.wishes.send(Wish::Lease(disk, answer));
+    }
+
+    /// Asks for a segment that a log has, and does not need any more, in the place of its lease.
+    pub fn renew(&self, held: Held, answer: Answer) {
+        let _ = self.wishes.send(Wish::Renew(held, answer));
     }
 
     /// Bytes of a segment.
@@ -263,12 +269,11 @@ impl Owner {
         match wish {
             Wish::Lease(disk, answer) => {
                 let leased = lock(&self.pool).lease_log(disk);
-                match leased {
-                    Ok(_) | Err(NoLease::Ever) => answer(leased),
-                    Err(NoLease::Now) => {
-                        self.waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer))
-                    }
-                }
+                self.answer(leased, answer);
+            }
+            Wish::Renew(held, answer) => {
+                let leased = lock(&self.pool).renew_log(held);
+                self.answer(leased, answer);
             }
             Wish::Void(disk, answer) => {
                 let is_noted = lock(&self.pool).void_ring(disk);
@@ -291,6 +296,13 @@ impl Owner {
                 let _ = answer.send(self.close(disk, close));
             }
             Wish::End => unreachable!("the loop ends with it"),
+        }
+    }
+
+    fn answer(&mut self, leased: Leased, answer: Answer) {
+        match leased {
+            Ok(_) | Err(NoLease::Ever) => answer(leased),
+            Err(NoLease::Now) => self.waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
         }
     }
 

@@ -93,6 +93,10 @@ impl Executor for Execution<'_> {
         }
     }
 
+    fn renew(&mut self, segment: SegmentId) {
+        self.disk().storage.log().renew(segment);
+    }
+
     fn copy_index(&mut self, memory: Span) {
         let port = &self.disk().port;
         Ring::copy(port.engine.ring_pages(), memory, &port.memory);

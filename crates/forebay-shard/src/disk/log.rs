@@ -227,6 +227,17 @@ impl Log {
         lease.is_some()
     }
 
+    /// Asks for a segment of its own in the place of its lease, which ends; the answer comes with [`ReturnPath::leased`].
+    pub(super) fn renew(&mut self, segment: SegmentId) {
+        let path = self.path.clone();
+        let answer = Box::new(move |leased| path.leased(leased));
+        match self.leases.remove(&segment) {
+            Some(lease) => self.owner.renew((segment, lease), answer),
+            // It goes back to the pool, or never was the disk's.
+            None => self.owner.lease(self.of_pool.number, answer),
+        }
+    }
+
     /// Has it noted that no later start may go on with the log; false when nothing can. The answer comes with
     /// [`ReturnPath::revoked`], from a thread that may wait for primary storage's folder.
     pub(super) fn revoke(&self) -> bool {

@@ -93,6 +93,11 @@ pub(super) fn mix(rng: &mut Rng, setup: &mut Setup) {
     if rng.chance(500) {
         crate::administrator::visit(rng, setup);
     }
+    if rng.chance(300) {
+        setup.segments_left = Some(rng.between(1, 3) as u32);
+        // Longer ones take many times the log, each with an error on the way.
+        setup.load.length_max = setup.load.length_max.min(128 << 10);
+    }
 }
 
 /// Many discards and zeroes, beside reads that look at what became of them, and restarts.

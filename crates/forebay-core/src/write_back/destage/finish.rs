@@ -237,16 +237,25 @@ impl WriteBack {
         }
     }
 
-    /// Frees segments whose records are flushed, and that is noted.
+    /// Frees segments whose records are flushed, and that is noted. Where the pool has no segment the log goes on in one of
+    /// them: who gets what it gives back is not sure.
     pub(crate) fn free_log(&mut self, cx: &mut Cx<'_>) {
         let is_revoked = self.destager.is_revoked();
         let flushed = self.destager.notes.noted.flushed;
         let log = &mut self.log;
-        while let Some(last) = log.segments.oldest_is_free(flushed) {
+        loop {
+            let renews = log.renews();
+            let Some(last) = log.segments.oldest_is_free(flushed, renews) else { break };
+            if renews && log.segments.waits_for_lease() {
+                break;
+            }
             log.forget_segment(last);
             let id = log.segments.free_oldest();
-            // What is on dead flash stays as it is, for whoever has to save something.
-            if !is_revoked {
+            if renews {
+                log.segments.begin_renewal();
+                cx.push(Action::Renew(id));
+            } else if !is_revoked {
+                // What is on dead flash stays as it is, for whoever has to save something.
                 cx.push(Action::Unlease(id));
             }
         }
@@ -262,7 +271,7 @@ impl WriteBack {
     pub(crate) fn is_left_to_storage(&self, range: ByteRange) -> bool {
         let log = &self.log;
         let flushed = self.destager.notes.noted.flushed;
-        let waits_for_reads = log.segments.oldest_waits_for_reads(flushed)
+        let waits_for_reads = log.segments.oldest_waits_for_reads(flushed, log.renews())
             || self.forgets_all() && !log.segments.has_no_reader();
         waits_for_reads && log.index.touches(range) && !log.index.touches_after(range, flushed)
     }

@@ -433,6 +433,16 @@ impl WriteLog {
         self.wants.closing = true;
     }
 
+    /// True when it works, and the disk does not end.
+    fn goes_on(&self) -> bool {
+        !self.wants.closing && self.health.failed.is_none()
+    }
+
+    /// True when the pool has no segment for what comes next, so that one that is freed is leased anew.
+    pub(super) fn renews(&self) -> bool {
+        self.goes_on() && !self.wants.forgets_when_clean && self.segments.are_short()
+    }
+
     /// True when no group is under way, in memory or to flash. What a log that failed has under way may never end, and
     /// is waited for by nobody.
     pub(super) fn is_quiet(&self) -> bool {

@@ -200,6 +200,21 @@ impl Segments {
         !self.leasing && self.spare.is_empty() && self.leased() < self.max
     }
 
+    /// True when the pool had no segment when one was asked for last, and the log has no other to go on in.
+    pub(in crate::write_back) fn are_short(&self) -> bool {
+        self.spare.is_empty() && self.lease_after > Nanos(0)
+    }
+
+    /// True when it is not known yet whether a segment comes.
+    pub(in crate::write_back) fn waits_for_lease(&self) -> bool {
+        self.leasing
+    }
+
+    /// A lease of one that was freed is asked for.
+    pub(in crate::write_back) fn begin_renewal(&mut self) {
+        self.leasing = true;
+    }
+
     /// A lease that was asked for came, or not.
     pub(in crate::write_back) fn on_leased(&mut self, now: Nanos, id: Option<(SegmentId, u64)>) {
         self.leasing = false;
@@ -207,18 +222,33 @@ impl Segments {
         self.spare.extend(id);
     }
 
-    /// The last record of the oldest segment, when everything in it is `flushed`, nobody reads it or
-    /// writes to it, and it is not the last one.
-    pub(in crate::write_back) fn oldest_is_free(&self, flushed: Sequence) -> Option<Sequence> {
-        let Segment { last, readers, writers, .. } = self.slots[*self.order.front()? as usize];
-        let is_free = last <= flushed && readers == 0 && writers == 0;
-        (is_free && self.order.len() > 1).then_some(last)
+    /// The last record of the oldest segment, when everything in it is `flushed`, and nobody reads it or writes to it. The
+    /// last segment stays, unless it is full and to be `renewed`.
+    pub(in crate::write_back) fn oldest_is_free(
+        &self,
+        flushed: Sequence,
+        renewed: bool,
+    ) -> Option<Sequence> {
+        let oldest = self.oldest_without(flushed, renewed)?;
+        (oldest.readers == 0 && oldest.writers == 0).then_some(oldest.last)
     }
 
     /// True when the oldest segment could be free, would nobody read it.
-    pub(in crate::write_back) fn oldest_waits_for_reads(&self, flushed: Sequence) -> bool {
-        let oldest = self.order.front().map(|&slot| &self.slots[slot as usize]);
-        self.order.len() > 1 && oldest.is_some_and(|o| o.last <= flushed && o.readers > 0)
+    pub(in crate::write_back) fn oldest_waits_for_reads(
+        &self,
+        flushed: Sequence,
+        renewed: bool,
+    ) -> bool {
+        self.oldest_without(flushed, renewed).is_some_and(|oldest| oldest.readers > 0)
+    }
+
+    /// The oldest segment, when the log can go on without what is in it.
+    fn oldest_without(&self, flushed: Sequence, renewed: bool) -> Option<Segment> {
+        let oldest = self.slots[*self.order.front()? as usize];
+        // Once it has ended no group is open in it: of each that it has the write was begun.
+        let has_ended = self.next_page == self.pages;
+        let is_left = self.order.len() > 1 || renewed && has_ended;
+        (is_left && oldest.last <= flushed).then_some(oldest)
     }
 
     /// Takes the oldest segment out of use.

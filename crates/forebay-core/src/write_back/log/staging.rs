@@ -47,8 +47,7 @@ impl WriteLog {
     pub(super) fn waits_for_memory(&mut self, pages: u32, cx: &mut Cx<'_>) -> bool {
         let may_grow = matches!(self.memory.usable, Usable::First | Usable::Growing);
         // At the end of the disk nothing waits for what speeds up the next writes.
-        let goes_on = !self.wants.closing && self.health.failed.is_none();
-        if !may_grow || !goes_on || !self.has_too_little_memory(pages) {
+        if !may_grow || !self.goes_on() || !self.has_too_little_memory(pages) {
             return false;
         }
         if self.memory.usable == Usable::First {

@@ -100,7 +100,22 @@ impl Session {
 
     /// Goes on in another segment.
     pub(super) fn next_segment(&mut self, pool: &mut Pool) -> Result<()> {
-        let (segment, lease) = pool.lease_log(self.number).context("no lease")?;
+        let held = pool.lease_log(self.number).context("no lease")?;
+        self.go_on_in(pool, held)
+    }
+
+    /// Goes on in the segment that it has, which primary storage has all of.
+    fn renew(&mut self, pool: &mut Pool) -> Result<()> {
+        let mut leases = pool.log_leases(self.number).into_iter();
+        let held = leases.find(|(segment, _)| *segment == self.segment).context("not held")?;
+        let renewed = pool.renew_log(held).context("not renewed")?;
+        assert_eq!(renewed.0, self.segment);
+        // Nobody frees it with the lease that has ended.
+        assert_eq!(pool.free(&[held]), Some(vec![self.segment]));
+        self.go_on_in(pool, renewed)
+    }
+
+    fn go_on_in(&mut self, pool: &Pool, (segment, lease): Held) -> Result<()> {
         let header = SegmentHeader {
             disk: self.log.disk,
             generation: self.log.generation,
@@ -207,6 +222,9 @@ fn life(path: &Path, told: &mut Told) -> Result<()> {
     session.reserve(&mut pool, told)?;
     let old = session.log.segments();
     pool.free_log(session.number, |segment| old.contains(&segment))?;
+    session.append(&pool, told)?;
+    session.destage(&mut pool, told)?;
+    session.renew(&mut pool)?;
     session.append(&pool, told)?;
     pool.close(session.number, EndOfSession::Dirty, true, None)?;
     drop((pool, session));

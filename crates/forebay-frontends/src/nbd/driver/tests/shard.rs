@@ -101,7 +101,11 @@ impl Disk {
                     connection.on_reply(&mut self.cx(), answer);
                 }
                 Action::Event(_) => {}
-                Action::Log(_) | Action::Lease | Action::GrowStaging | Action::Unlease(_) => {
+                Action::Log(_)
+                | Action::Lease
+                | Action::GrowStaging
+                | Action::Unlease(_)
+                | Action::Renew(_) => {
                     unreachable!("there is no log here")
                 }
                 Action::Ring { .. }

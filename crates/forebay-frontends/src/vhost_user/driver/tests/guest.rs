@@ -331,7 +331,11 @@ impl Shard {
                 }
                 Action::Event(_) => {}
                 Action::Compare { .. } => unreachable!("no compare-and-write"),
-                Action::Log(_) | Action::Lease | Action::GrowStaging | Action::Unlease(_) => {
+                Action::Log(_)
+                | Action::Lease
+                | Action::GrowStaging
+                | Action::Unlease(_)
+                | Action::Renew(_) => {
                     unreachable!("no log")
                 }
                 Action::Ring { .. }

@@ -1,0 +1,147 @@
+//! A log in a pool that has no segment for it goes on in one that it has.
+
+use super::*;
+use crate::action::NoLease;
+use crate::ids::SegmentId;
+
+impl Rig {
+    /// Ends everything well and lets time pass until a request is answered, in a pool that has no further segment.
+    fn settle_alone(&mut self, tag: u64) {
+        for _ in 0..2_000 {
+            self.refuse_leases();
+            if self.has_reply(tag) {
+                return;
+            }
+            match self.renewed.pop() {
+                Some(segment) => self.renew_it(segment),
+                None if !self.pending.is_empty() => self.complete(0, IoStatus::Ok),
+                None => {
+                    self.now = self.now.max(self.engine.next_deadline());
+                    self.tick(0);
+                }
+            }
+            self.engine.check_invariants();
+        }
+        panic!("request {tag} is not answered: {:?}", self.drawn());
+    }
+
+    /// The pool has no segment.
+    fn refuse_leases(&mut self) {
+        while std::mem::take(&mut self.leases.0) > 0 {
+            self.engine.leased(self.now, Err(NoLease::Now), &mut self.actions);
+            self.run_actions();
+        }
+    }
+
+    /// The pool leases it anew.
+    fn renew_it(&mut self, segment: SegmentId) {
+        let is_of_log = |io: &&Io| io.target == Target::Log;
+        assert_eq!(self.pending.iter().find(is_of_log), None, "something of it is under way");
+        let ordinal = 100 + u64::from(self.leases.1);
+        self.leases.1 += 1;
+        self.engine.leased(self.now, Ok((segment, ordinal)), &mut self.actions);
+        self.run_actions();
+    }
+}
+
+/// A log of one segment, and a pool that has no other.
+fn alone() -> Rig {
+    let mut rig = Rig::new(with_log());
+    rig.tick(0);
+    assert_eq!(std::mem::take(&mut rig.leases.0), 1);
+    rig.engine.leased(rig.now, Ok((SegmentId(0), 0)), &mut rig.actions);
+    rig.run_actions();
+    while rig.engine.mode() != Mode::WriteBack {
+        rig.complete(0, IoStatus::Ok);
+    }
+    rig
+}
+
+#[test]
+fn a_log_of_one_segment_takes_any_number_of_writes() {
+    let mut rig = alone();
+    for tag in 1..=60 {
+        rig.write_with(tag, tag % 16 * 64 * KIB, 16 * KIB, tag as u8, tag % 2 == 0);
+        rig.settle_alone(tag);
+        assert_eq!(rig.replied(tag).1, IoStatus::Ok);
+    }
+    assert!(rig.leases.1 > 10, "it was leased anew {} times", rig.leases.1);
+    // One that is longer than all of the log.
+    rig.write(100, 0, 512 * KIB, 99);
+    rig.settle_alone(100);
+    assert_eq!(rig.unleased, [], "who gets it then?");
+    rig.read(101, 0, 4096);
+    rig.settle_alone(101);
+    assert!(rig.replied(101).2.iter().all(|&byte| byte == 99));
+}
+
+#[test]
+fn what_is_not_on_primary_storage_for_good_is_not_given_up_for_a_writer() {
+    let mut rig = alone();
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write(1, 0, 512 * KIB, 1);
+    for _ in 0..20 {
+        rig.refuse_leases();
+        rig.settle();
+        rig.tick(101);
+    }
+    assert!(!rig.has_reply(1) && rig.renewed.is_empty());
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_alone(1);
+}
+
+#[test]
+fn a_freed_segment_is_kept_where_the_pool_had_none() {
+    let mut rig = alone();
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write(1, 0, 16 * KIB, 1);
+    // A second segment, and never a third one.
+    rig.leases.1 = 1;
+    rig.grant();
+    for tag in 2..=5 {
+        rig.write(tag, tag * 16 * KIB, 16 * KIB, 2);
+        rig.refuse_leases();
+        rig.settle();
+    }
+    rig.settle();
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    for _ in 0..100 {
+        rig.refuse_leases();
+        rig.settle();
+        rig.tick(11);
+    }
+    assert_eq!((&rig.renewed[..], &rig.unleased[..]), (&[SegmentId(0)][..], &[][..]));
+}
+
+#[test]
+fn a_log_that_ends_or_is_left_or_failed_leases_nothing_anew() {
+    for way in 0..3 {
+        let mut rig = alone();
+        rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+        for tag in 1..=8 {
+            rig.write(tag, tag * 16 * KIB, 16 * KIB, tag as u8);
+            rig.refuse_leases();
+            rig.settle();
+        }
+        rig.settle();
+        match way {
+            0 => rig.engine.shut_down(rig.now, &mut rig.actions),
+            1 => {
+                let left = rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions);
+                left.expect("possible");
+            }
+            _ => rig.engine.leased(rig.now, Err(NoLease::Ever), &mut rig.actions),
+        }
+        rig.run_actions();
+        rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+        rig.run_actions();
+        for _ in 0..200 {
+            rig.leases.0 = 0;
+            rig.settle();
+            rig.tick(50);
+        }
+        assert_eq!(rig.renewed, [], "way {way}");
+    }
+}
