@@ -45,7 +45,7 @@ use crate::action::{Event, Io, IoOp, LogAction, NoLease, Reply, ReplyData, Span,
 use crate::config::{BackendTraits, GridOffset, SequentialBypass, WriteLogConfig};
 use crate::executor::{self, Executor, Runs};
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::SegmentId;
+use crate::ids::{RequestTag, SegmentId};
 use crate::request::Op;
 use crate::stats::Counters;
 
@@ -75,9 +75,9 @@ struct Rig {
     comparisons: Vec<(IoId, Option<u64>)>,
     /// The engine is told of comparisons at once.
     tells_comparisons: bool,
-    unleased: Vec<crate::ids::SegmentId>,
+    unleased: Vec<SegmentId>,
     /// Segments that are to be leased anew.
-    renewed: Vec<crate::ids::SegmentId>,
+    renewed: Vec<SegmentId>,
     /// I/Os that the engine asked for, oldest first.
     pending: Vec<Io>,
     actions: Actions,
@@ -388,7 +388,7 @@ impl Rig {
     /// Grants the leases that were asked for.
     fn grant(&mut self) {
         while std::mem::take(&mut self.leases.0) > 0 {
-            let segment = (crate::ids::SegmentId(self.leases.1), u64::from(self.leases.1));
+            let segment = (SegmentId(self.leases.1), u64::from(self.leases.1));
             self.leases.1 += 1;
             self.engine.leased(self.now, Ok(segment), &mut self.actions);
             self.run_actions();
@@ -498,5 +498,3 @@ fn journal_size(config: &Config) -> usize {
     let journal = config.write_log.and_then(|log| log.journal);
     journal.map_or(0, |journal| journal.shape.size() as usize)
 }
-
-use crate::ids::RequestTag;
