@@ -100,7 +100,7 @@ impl Pool {
         let is_own = bytes <= own;
         let has_room = |pool: &Pool| match is_own {
             _ if more == 0 => true,
-            true => pool.free_segments().take(more).count() == more,
+            true => pool.free_but_for_logs() >= more,
             false => pool.spare_for_cache(0) >= more as u64 * pool.geometry().segment_size(),
         };
         while is_own && !has_room(self) && self.give_up_a_cache() {}
@@ -141,13 +141,15 @@ impl Pool {
         let mut ring = self.tables.held(disk, Role::Index);
         if ring.len() != wanted || !is_row(&ring) || self.tables.has_void_ring(disk) {
             self.free_role(disk, Role::Index)?;
-            ring = self.lowest_row(wanted);
-            while ring.len() < wanted && self.give_up_a_cache() {
-                ring = self.lowest_row(wanted);
-            }
-            if ring.len() < wanted || ring.is_empty() {
+            let has_room = |pool: &Pool| {
+                let row = pool.lowest_row(wanted).len();
+                row == wanted && pool.free_but_for_logs() >= wanted
+            };
+            while !has_room(self) && self.give_up_a_cache() {}
+            if !has_room(self) || wanted == 0 {
                 return Ok(None);
             }
+            ring = self.lowest_row(wanted);
             // Before the lease makes it count: an older ring may have left its header in this place.
             let place = self.geometry().segment_offset(ring[0]);
             self.file.write(place, &[PoolPage::ZERO]).and_then(|()| self.file.sync())?;
@@ -192,8 +194,7 @@ impl Pool {
 
     fn free_cache(&mut self, held: &[Held]) -> Result<()> {
         let freed = self.tables.free(&self.file, held);
-        self.has_failed |= freed.is_err();
-        freed.context("cannot write the tables of the pool")?;
+        self.note(freed).context("cannot write the tables of the pool")?;
         Ok(())
     }
 
@@ -213,7 +214,7 @@ impl Pool {
             return false;
         }
         let noted = self.tables.void_ring(&self.file, disk);
-        self.note(noted).is_some()
+        self.note(noted).is_ok()
     }
 
     /// The header of a ring, if one is there.
@@ -239,9 +240,19 @@ impl Pool {
         dropped.is_ok()
     }
 
+    /// Free segments, without those that a log needs which does not go on yet: its disk would be refused.
+    fn free_but_for_logs(&self) -> usize {
+        let waits = |number: DiskNumber| {
+            !self.reopened[usize::from(number.0)] && self.tables.log_segments(number) > 0
+        };
+        let logs = self.tables.disks().filter(|(number, _)| waits(*number)).count();
+        self.free_segments().count().saturating_sub(logs * SPARE_SEGMENTS as usize)
+    }
+
     /// Free segments for slots: in a row where there is one, else from the low end; fewer when there are no more.
     fn free_for_cache(&mut self, wanted: usize) -> Vec<SegmentId> {
-        while self.free_segments().nth(wanted - 1).is_none() && self.give_up_a_cache() {}
+        while self.free_but_for_logs() < wanted && self.give_up_a_cache() {}
+        let wanted = wanted.min(self.free_but_for_logs());
         let row = self.lowest_row(wanted);
         match row.len() == wanted {
             true => row,
@@ -275,8 +286,7 @@ impl Pool {
         let generation = self.generation(disk);
         let lease = Lease { disk, role, generation, ordinal };
         let leased = self.tables.lease(&self.file, segments, lease);
-        self.has_failed |= leased.is_err();
-        leased.context("cannot lease flash for the cache")
+        self.note(leased).context("cannot lease flash for the cache")
     }
 
     fn segments_for(&self, bytes: u64) -> usize {

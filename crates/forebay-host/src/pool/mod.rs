@@ -82,6 +82,8 @@ pub struct Pool {
     next_ordinals: Vec<u64>,
     /// Disks, by number, that have their cache in this run.
     taken: Vec<bool>,
+    /// Disks, by number, whose log goes on in this run.
+    reopened: Vec<bool>,
     /// Numbers that a disk of this run has, or had: whatever becomes of its record, no other disk gets them.
     admitted: Vec<bool>,
     /// Writing the tables failed.
@@ -214,6 +216,7 @@ impl Pool {
             tables,
             next_ordinals: vec![0; disks],
             taken: vec![false; disks],
+            reopened: vec![false; disks],
             admitted: vec![false; disks],
             has_failed: false,
             failure: None,
@@ -282,7 +285,8 @@ impl Pool {
         if segment.is_none() && self.give_up_a_cache() {
             segment = self.free_segments().last();
         }
-        self.lease_for_log(disk, segment.ok_or(NoLease::Now)?)
+        let none = if self.has_failed { NoLease::Ever } else { NoLease::Now };
+        self.lease_for_log(disk, segment.ok_or(none)?)
     }
 
     /// Leases a segment that a disk's log has to it anew, durably: what is in it counts no more. At no time is it free.
@@ -305,7 +309,7 @@ impl Pool {
         let generation = self.generation(disk);
         let lease = Lease { disk, role: Role::Log, generation, ordinal };
         let leased = self.tables.lease(&self.file, &[segment], lease);
-        self.note(leased).ok_or(NoLease::Ever)?;
+        self.note(leased).map_err(|_| NoLease::Ever)?;
         self.next_ordinals[usize::from(disk.0)] += 1;
         Ok((segment, lease))
     }
@@ -330,7 +334,7 @@ impl Pool {
             return false;
         }
         let stored = self.tables.set_reservations(&self.file, disk, state);
-        self.note(stored).is_some()
+        self.note(stored).is_ok()
     }
 
     /// Takes back what is held under exactly these leases, durably; `None` when flash fails. Segments that are not held so
@@ -340,14 +344,14 @@ impl Pool {
             return None;
         }
         let freed = self.tables.free(&self.file, leases);
-        self.note(freed)
+        self.note(freed).ok()
     }
 
     /// Writes leases that changed into their other copy as well; see [`Tables::mirror`].
     pub(super) fn mirror(&mut self) {
         if !self.has_failed {
             let mirrored = self.tables.mirror(&self.file);
-            self.note(mirrored);
+            let _ = self.note(mirrored);
         }
     }
 
@@ -363,19 +367,16 @@ impl Pool {
     }
 
     /// Remembers that the tables could not be written.
-    fn note<T>(&mut self, result: std::io::Result<T>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(error) => {
-                if !std::mem::replace(&mut self.has_failed, true) {
-                    self.failure = Some(format!(
-                        "the flash {} cannot be written: {error}; nothing more is leased from it",
-                        self.file.path().display()
-                    ));
-                }
-                None
-            }
+    fn note<T>(&mut self, result: std::io::Result<T>) -> std::io::Result<T> {
+        if let Err(error) = &result
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            self.failure = Some(format!(
+                "the flash {} cannot be written: {error}; nothing more is leased from it",
+                self.file.path().display()
+            ));
         }
+        result
     }
 
     fn free_segments(&self) -> impl Iterator<Item = SegmentId> + '_ {

@@ -187,6 +187,7 @@ impl Pool {
         let phase = (grid_offset % 4096) as u16;
         let session = Session { disk: record.uuid, generation, nonce, phase };
         let tail = self.reopen(number, &session, &mut found, &staged)?;
+        self.reopened[usize::from(number.0)] = true;
         Ok(OpenedLog {
             found,
             tail,

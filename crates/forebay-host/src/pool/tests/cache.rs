@@ -48,7 +48,8 @@ fn a_cache_is_where_it_was_until_its_ring_is_void_or_somebody_needs_the_room() {
     pool = reopen(pool);
     assert_eq!(pool.take_cache(number, 4 * MIB).unwrap().former, None);
     begin(&mut pool);
-    // Another disk needs the room.
+    // Another disk needs the room. The log of this one is empty.
+    pool.close(number, EndOfSession::Clean, true, None).unwrap();
     pool = reopen(pool);
     let (other, _) = serve(&mut pool, &wish("web", "file:/web"));
     assert_eq!(pool.take_cache(other, 9 * MIB).unwrap().bytes(), 9 * MIB);
@@ -252,4 +253,29 @@ fn a_cache_that_begins_leaves_to_logs_what_they_may_take() {
     assert_eq!(pool.spare_for_cache(size), (free - log - 1) * size);
     pool.take_cache(number, pool.spare_for_cache(0)).unwrap();
     assert_eq!(pool.spare_for_cache(0), 0);
+}
+
+/// A log that had more segments than it is given now, and primary storage was away: all of it is dirty.
+#[test]
+fn a_cache_that_is_taken_first_leaves_room_for_a_log_that_is_opened_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let mut pool = open(&path, &[share(2, 20), share(2, 4)]).unwrap();
+    let (db, _) = serve(&mut pool, &wish("db", "file:/db"));
+    let (web, _) = serve(&mut pool, &wish("web", "file:/web"));
+    for _ in 1..20 {
+        pool.lease_log(db).unwrap();
+    }
+    drop(pool);
+    let shares = [share(2, 1), Share { ring: MIB, ..share(20, 4) }];
+    let mut pool = open(&path, &shares).unwrap();
+    serve(&mut pool, &wish("web", "file:/web"));
+    let cache = pool.take_cache(web, 20 * MIB).unwrap();
+    assert!(cache.bytes() < 20 * MIB, "{cache:?}");
+    let header = ring_header(&pool, web, 64);
+    assert_eq!(pool.begin_ring(web, MIB, &header).unwrap(), None);
+    assert_eq!(pool.free_segments().count() as u64, SPARE_SEGMENTS);
+    serve(&mut pool, &wish("db", "file:/db"));
+    // From now on the log gets what there is as it needs it.
+    assert!(pool.take_cache(web, 20 * MIB).unwrap().bytes() > cache.bytes());
 }
