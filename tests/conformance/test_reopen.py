@@ -189,23 +189,6 @@ def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
 
 
 @test(forebay_only=True)
-def what_could_not_be_opened_again_is_not_ended(bed):
-    served, verifier = begin(bed, "a", 'flash = "%s:24MiB"\nmode = "write-back"\n' % bed.path("pool"))
-    lengthen(bed.path("a.raw"), SIZE + 4096)
-    for _ in range(2):
-        changes = told(bed, served, "set", "a", "--iops-limit", "10", "--block-size", "4KiB", code=1)
-        assert "first give 'forebay disk resize a'" in changes["a"][1], changes
-        # All of it, or nothing.
-        assert settings(bed, served)["iops-limit"]["value"] == "none"
-    # Its mode was asked for together with that, and is not taken for itself.
-    changes = told(bed, served, "set", "a", "--mode", "write-through", "--block-size", "4KiB", code=1)
-    assert "disk resize a" in changes["a"][1] and served.stats("a")["mode"] == "write-back", changes
-    bed.run([bed.program, "disk", "resize", "a", "--control", served.control])
-    change(bed, served, verifier, block_size="4KiB", iops_limit="5000")
-    finish(bed, served, verifier)
-
-
-@test(forebay_only=True)
 def a_write_that_is_half_sent_is_waited_for_ten_seconds(bed):
     bed.image("a.raw", SIZE)
     served = Served(bed, disk(bed, "a"))

@@ -23,6 +23,8 @@ use crate::events::{EventSender, Severity};
 const PART: u64 = 64 << 20;
 /// Time after which the thread looks again whether there is memory.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// The same while it is held.
+const HELD_LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Whoever waited longer for all of its memory is told that it is there.
 const WORTH_TELLING: Duration = Duration::from_secs(5);
 
@@ -30,7 +32,13 @@ const WORTH_TELLING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Population {
     sender: mpsc::Sender<Wanted>,
+    held: Arc<()>,
 }
+
+/// As long as it is there, nobody is given memory: clients wait for a disk that is being opened again, and needs some of
+/// what it gave back.
+#[derive(Clone, Debug)]
+pub struct Hold(#[expect(dead_code, reason = "it counts while it is there")] Arc<()>);
 
 /// Memory that a disk wants.
 pub struct Wanted {
@@ -61,9 +69,17 @@ impl Population {
     /// The kernel's.
     pub fn start(events: EventSender) -> std::io::Result<Population> {
         let (sender, receiver) = mpsc::channel();
-        let run = move || run(&receiver, &events, arena::available, LOOK_AGAIN);
+        let held = Arc::new(());
+        let holds = Arc::downgrade(&held);
+        let is_held = move || holds.strong_count() > 1;
+        let run = move || run(&receiver, &events, (arena::available, is_held), LOOK_AGAIN);
         std::thread::Builder::new().name("population".into()).spawn(run)?;
-        Ok(Population { sender })
+        Ok(Population { sender, held })
+    }
+
+    /// Gives nobody memory from now on, but what it is about to give.
+    pub fn hold(&self) -> Hold {
+        Hold(self.held.clone())
     }
 
     /// Puts a disk at the end of the line.
@@ -81,7 +97,7 @@ pub fn headroom(all: u64) -> u64 {
 fn run(
     receiver: &Receiver<Wanted>,
     events: &EventSender,
-    available: impl Fn() -> Option<Available>,
+    (available, is_held): (impl Fn() -> Option<Available>, impl Fn() -> bool),
     look_again: Duration,
 ) {
     let mut line: VecDeque<Waiting> = VecDeque::new();
@@ -90,6 +106,7 @@ fn run(
     loop {
         let patience = match line.len() {
             0 => Duration::MAX,
+            _ if is_held() => HELD_LOOK_AGAIN,
             waiting if found_too_little < waiting => Duration::ZERO,
             _ => look_again,
         };
@@ -100,6 +117,9 @@ fn run(
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if is_held() {
+            continue;
         }
         let Some(mut first) = line.pop_front() else { continue };
         let Some(memory) = first.wanted.memory.upgrade() else { continue };
@@ -223,7 +243,8 @@ mod tests {
         };
         let until_done = Duration::from_micros(1);
         std::thread::scope(|scope| {
-            let thread = scope.spawn(move || run(&receiver, &events, available, until_done));
+            let thread =
+                scope.spawn(move || run(&receiver, &events, (available, || false), until_done));
             let wanted: u64 = arenas.iter().map(|(_, len)| len).sum();
             while !thread.is_finished() {
                 if at_first - left.load(Ordering::Relaxed) == wanted {
@@ -259,5 +280,34 @@ mod tests {
             events[0].contains("without 64 MiB of its memory: this machine has only"),
             "{events:?}"
         );
+    }
+
+    #[test]
+    fn while_it_is_held_nobody_gets_memory() {
+        let (events, _lines) = EventSender::for_test();
+        let (sender, receiver) = mpsc::channel();
+        let memory = Arc::new(Arena::reserve(PART as usize).unwrap());
+        let (looks, told_at) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+        let told = told_at.clone();
+        let wanted = Wanted {
+            disk: "disk".into(),
+            memory: Arc::downgrade(&memory),
+            place: 0..PART,
+            is_wanted: Box::new(|| true),
+            tell: Box::new(move |end| told.store(end, Ordering::Relaxed)),
+        };
+        sender.send(wanted).unwrap();
+        let sender = Mutex::new(Some(sender));
+        let is_held = || {
+            let is_held = looks.fetch_add(1, Ordering::Relaxed) < 5;
+            if is_held {
+                assert_eq!(told_at.load(Ordering::Relaxed), 0);
+            } else {
+                *sender.lock().unwrap() = None;
+            }
+            is_held
+        };
+        run(&receiver, &events, (|| None, is_held), Duration::from_micros(1));
+        assert_eq!(told_at.load(Ordering::Relaxed), PART);
     }
 }

@@ -139,6 +139,8 @@ impl Start {
             notes.push((Severity::Info, text.to_owned()));
         }
         config.ring = Some(own);
+        // Before what a former run left is written over: one that cannot be made leaves the cache as it is.
+        let mut engine = warm_engine.map_or_else(|| make(config), Ok)?;
         let bytes = (u64::from(self.header.pages) + 1) * PAGE;
         let room = config.flash_bytes.max(config.flash_room);
         let bytes = bytes.max(ring_bytes_max(room, config.block_size));
@@ -147,9 +149,9 @@ impl Start {
         if ring.is_none() {
             notes.push((Severity::Warning, NO_ROOM.to_owned()));
             config.ring = None;
-            warm_engine = None;
+            drop(engine);
+            engine = make(config)?;
         }
-        let engine = warm_engine.map_or_else(|| make(config), Ok)?;
         Ok(Started { engine, ring })
     }
 }

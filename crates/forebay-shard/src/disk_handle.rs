@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use forebay_core::config::{Mode, Tuning};
+use forebay_core::config::{BackendTraits, Mode, Tuning};
 use forebay_core::engine::Growth;
 use forebay_core::geometry::ByteRange;
 use forebay_core::observer::Observer;
@@ -373,6 +373,14 @@ impl DiskHandle {
         look: impl FnOnce(&mut Observer) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         self.ask(move |on| look(on.disk.port.engine.observer_mut())).await
+    }
+
+    /// What primary storage is, as the disk uses it.
+    ///
+    /// # Errors
+    /// The shard, or the disk, has ended.
+    pub async fn traits(&self) -> Result<BackendTraits, Gone> {
+        self.ask(|on| on.disk.traits()).await
     }
 
     /// How the disk is.

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_core::action::Actions;
-use forebay_core::config::{Mode, Tuning};
+use forebay_core::config::{BackendTraits, Mode, Tuning};
 use forebay_core::engine::{ConfigError, Growth};
 use forebay_core::ids::Nanos;
 use forebay_frontends::client::{DiskId, Port};
@@ -339,6 +339,11 @@ impl ShardDisk {
         }
         let engine = self.port.engine.next_deadline().min(self.turn.buffers_due);
         engine.min(self.storage.next_deadline()).min(self.ending.next_deadline())
+    }
+
+    /// What primary storage is, as the engine was told.
+    pub(crate) fn traits(&self) -> BackendTraits {
+        self.port.engine.config().backend
     }
 
     /// How the disk is, with so many clients, of which some wait.

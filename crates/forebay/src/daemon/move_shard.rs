@@ -94,6 +94,8 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
         return Ok(MovedShard { disks, from, to, waited_ms: 0 });
     }
     ensure!(opener.shards.answers(to).await, "shard {to} does not answer");
+    // What their memory is given back for is themselves.
+    let _memory = opener.hold_memory();
     let mut flash_as_it_is = Vec::new();
     let mut moving = Vec::new();
     for served in &together {

@@ -15,7 +15,7 @@ use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
-use forebay_host::population::Population;
+use forebay_host::population::{Hold, Population};
 use forebay_host::shell::quoted;
 use forebay_io::arena::Arena;
 use forebay_shard::{DiskHandle, ShardSender};
@@ -172,6 +172,11 @@ impl Opener {
         let served = ServedDisk::new(info, handle.clone(), Arc::new(advice), on_host, probe);
         let (name, disk) = (disk.name.clone(), Arc::new(served));
         Ok((Ready { name, disk, handle, export, unit, device }, memory))
+    }
+
+    /// Has no RAM cache given memory while a disk is opened again.
+    pub(super) fn hold_memory(&self) -> Hold {
+        self.population.hold()
     }
 
     /// Gives a disk the memory that its RAM cache waits for.

@@ -22,6 +22,7 @@ use forebay_core::engine::ConfigError;
 use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
+use forebay_host::population::Hold;
 use forebay_shard::{Drained, PrimaryState};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -29,7 +30,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::control::ControlState;
 use super::ending::{self, Left};
 use super::opener::{Missing, Ready};
-use super::opening::{Opened, check_memory};
+use super::opening::{Opened, check_memory, check_spec};
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
 use crate::config::DiskSpec;
@@ -76,7 +77,8 @@ pub(super) async fn reopen(
     let done = match ended.hold_flash().await {
         Err(error) => Err(error),
         Ok(_held) => {
-            let reopening = Reopening { state, served, what: difference::in_words(settings) };
+            let what = difference::in_words(settings);
+            let reopening = Reopening { what, ..Reopening::of(state, &served) };
             reopening.carry_out((&before, &of_before), (&after, disks)).await
         }
     };
@@ -130,12 +132,15 @@ pub(super) struct Reopening<'a> {
     served: Arc<ServedDisk>,
     /// What changes.
     what: String,
+    /// The memory that it gives back is for itself.
+    _hold: Hold,
 }
 
 impl<'a> Reopening<'a> {
     /// Of a disk as it is served, which does not change by it.
     pub(super) fn of(state: &'a Arc<ControlState>, served: &Arc<ServedDisk>) -> Reopening<'a> {
-        Reopening { state, served: served.clone(), what: String::new() }
+        let _hold = state.opener.hold_memory();
+        Reopening { state, served: served.clone(), what: String::new(), _hold }
     }
 
     async fn carry_out(&self, before: Among<'_>, after: Among<'_>) -> Result<()> {
@@ -279,10 +284,13 @@ impl<'a> Reopening<'a> {
             before.name
         );
         self.check_flush().await?;
-        // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not.
+        check_spec(after, handle.traits().await?)?;
+        // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not. What
+        // it has beside them it has again, and RAM may wait for its memory.
         let has = status.engine.ram.slots_ready * before.block_size;
         let finer = (before.block_size / after.block_size).max(1);
-        let needed = before.ram_bytes.max(after.ram_bytes) + status.engine.metadata_bytes * finer;
+        let rest = self.served.info.memory_bytes - self.served.info.ram_bytes;
+        let needed = rest + status.engine.metadata_bytes * finer;
         check_memory(needed.saturating_sub(has), false)
     }
 

@@ -8,15 +8,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_core::config::Config;
+use forebay_core::config::{BackendTraits, Config, Mode};
 use forebay_core::engine::{Engine, metadata_bytes};
 use forebay_host::pool::staging::Staging;
 use forebay_io::arena::{self, Arena, Available};
 
+use crate::config::DiskSpec;
+
 /// Room for more RAM cache, at most: what is not used of it takes addresses, and 2 bytes for each MiB of it.
 const ROOM_MAX: u64 = 64 << 30;
 
-/// An engine, whose memory the machine can give. It has room for as much RAM cache as the machine has memory.
+/// An engine, whose memory the machine can give. It has room for as much RAM cache as the machine has memory. What is to be
+/// there now is all but its RAM cache, which waits for memory where others have it.
 ///
 /// # Errors
 /// It cannot, or the cache needs more for metadata than it may have.
@@ -24,11 +27,24 @@ pub(super) fn engine(config: Config) -> Result<Engine> {
     check_engine(&config)?;
     let engine =
         Engine::new(Config { ram_room: ram_room(), ..config }).map_err(anyhow::Error::new)?;
-    check_memory(size_now(&engine), false)?;
+    check_memory(size_now(&engine), true)?;
+    check_memory(size_now(&engine).saturating_sub(config.ram_bytes), false)?;
     Ok(engine)
 }
 
-/// Whether there is memory for an engine's cache and its metadata.
+/// Whether primary storage with these `traits` can be served as a disk is to be, and there is memory for that. May find
+/// that there is where the log needs more.
+///
+/// # Errors
+/// It cannot, or there is not.
+pub(in crate::daemon) fn check_spec(spec: &DiskSpec, traits: BackendTraits) -> Result<()> {
+    // What a log needs depends on its pool.
+    let config = Config { mode: Mode::WriteThrough, ..spec.engine_config(traits) };
+    check_engine(&config)?;
+    config.check().map_err(anyhow::Error::new)
+}
+
+/// Whether there is memory for an engine's metadata, and ever for its cache.
 ///
 /// # Errors
 /// There is not, or the cache needs more for metadata than it may have.
@@ -41,7 +57,8 @@ pub(super) fn check_engine(config: &Config) -> Result<()> {
         rounded(needed),
         rounded(limit)
     );
-    check_memory(needed + config.ram_bytes, false)
+    check_memory(needed + config.ram_bytes, true)?;
+    check_memory(needed, false)
 }
 
 /// Bytes of RAM cache that a disk at work has room for, if it did not begin with more.

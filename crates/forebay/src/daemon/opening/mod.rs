@@ -38,7 +38,7 @@ mod opened;
 mod primary;
 mod session;
 
-pub(super) use memory::{check_memory, ram_room};
+pub(super) use memory::{check_memory, check_spec, ram_room};
 use opened::OnFlash;
 pub(super) use opened::Opened;
 use session::PoolDoor;
