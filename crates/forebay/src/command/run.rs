@@ -149,7 +149,11 @@ async fn serve_until_signal(spec: DaemonSpec, inherited: Inherited, json: bool) 
     let mut signals = Signals::catch(spec.file().is_some())?;
     let mut daemon = tokio::select! {
         started = Daemon::start(spec, inherited) => started?,
-        _ = signals.next() => bail!("ended by a signal before it was ready"),
+        name = signals.next() => {
+            // In order, as a later end: nobody was served. A service that is stopped meanwhile has not failed.
+            tracing::info!("{name}: ended before it was ready");
+            return Ok(());
+        }
     };
     if let Err(error) = announce(&daemon.info(), json) {
         // Clients can attach all the same.

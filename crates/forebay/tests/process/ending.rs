@@ -192,6 +192,7 @@ fn a_start_that_hangs_ends_with_a_signal() {
     let output = server.wait_with_output().unwrap();
     assert!(has_ended);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("ended by a signal before it was ready"), "{error}");
+    assert!(error.contains("SIGTERM: ended before it was ready"), "{error}");
+    assert_eq!(output.status.code(), Some(0), "{error}");
     assert!(!folder.path("control.sock").exists());
 }
