@@ -207,12 +207,14 @@ def a_scrape_of_500_disks_takes_less_than_100_ms(bed):
         config += '[[disk]]\nname = "d%d"\nbackend = "mem:1MiB"\nram = "1MiB"\nrecorder = "0"\n' % number
     config += '[[nbd]]\nlisten = "unix:%s"\n' % bed.path("all.sock")
     server = bed.serve(config, ["unix:" + bed.path("all.sock")])
-    took = []
-    for _ in range(7):
+    took, last = [], None
+    while len(took) < 5:
         began = time.monotonic()
         text, _ = get(address_of(server))
-        took.append(time.monotonic() - began)
+        if text != last:  # the port answers with the last scrape for a second, and that is not measured
+            took.append(time.monotonic() - began)
         assert text.count("\nforebay_disk_reads_total{") == 500
+        last = text
     print("a scrape of 500 disks: %.0f ms, %d bytes" % (1000 * min(took), len(text)))
     assert is_debug(bed) or min(took) < 0.1, took
     assert server.stop() == 0

@@ -25,12 +25,14 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::control::{ControlState, lock};
 use super::listener::{BoundTcp, bind_tcp};
-use super::metrics::{Format, collect};
+use super::metrics::{self, Format};
 
 /// Connections that may be open at a time. The next one waits: files are for clients of disks.
 const CONNECTIONS_MAX: usize = 64;
 /// How long nothing may come or go on a connection. Its place is then for another.
 const IDLE_MAX: Duration = Duration::from_secs(120);
+/// How old a scrape may be that answers one more client.
+const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -176,9 +178,7 @@ fn router(state: Arc<ControlState>) -> Router {
 async fn metrics(State(state): State<Arc<ControlState>>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let format = Format::accepted(accept);
-    let scrape = collect(&state).await;
-    // A thousand disks are megabytes of text: clients that wait for other answers do not wait for that.
-    match tokio::task::spawn_blocking(move || scrape.text(format)).await {
+    match metrics::shared(&state, format, AGE_MAX).await {
         Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use forebay_host::pool::report::{self, PoolUsage};
 use forebay_host::pool::{self, SharedPool};
 
+use super::texts::Texts;
 use super::{Daemon, DiskMetrics, PoolMetrics, Scrape, ServedMetrics};
 use crate::daemon::control::{ControlState, lock};
 use crate::daemon::figures::Known;
@@ -25,16 +26,18 @@ pub(in crate::daemon) struct Memory {
     started: (SystemTime, Instant),
     /// What each pool said last, and whether it was asked and has not answered yet.
     pools: Arc<Mutex<BTreeMap<PathBuf, LastSaid>>>,
+    pub(super) texts: Texts,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { started: (SystemTime::now(), Instant::now()), pools: Arc::default() }
+        let started = (SystemTime::now(), Instant::now());
+        Memory { started, pools: Arc::default(), texts: Texts::default() }
     }
 }
 
 /// What the daemon is now.
-pub(in crate::daemon) async fn collect(state: &ControlState) -> Scrape {
+pub(super) async fn collect(state: &ControlState) -> Scrape {
     let memory = &state.metrics;
     let (known, pools) = tokio::join!(state.known_figures(), memory.pools(state));
     let spec = state.opener.spec();

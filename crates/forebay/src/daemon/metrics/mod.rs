@@ -1,8 +1,8 @@
 //! `/metrics`: what a monitoring system reads, in the OpenMetrics format or in that of Prometheus before it.
 //!
 //! ```text
-//!   GET /metrics ──► collect.rs ──► Scrape ──families (host.rs, disk.rs)──► text
-//!                                                 └──► docs/reference/metrics.md
+//!   GET /metrics ──► texts.rs ──► collect.rs ──► Scrape ──families (host.rs, disk.rs)──► text
+//!                                                               └──► docs/reference/metrics.md
 //! ```
 //! A metric is a row of a table: name, unit, help, labels and how it is read from a [`Scrape`]. The reference has the same rows.
 //! Names and units stay from version to version. The values of a label come from the configuration, or are a fixed set of
@@ -20,9 +20,13 @@ mod family;
 mod host;
 #[cfg(test)]
 mod tests;
+mod texts;
 
-pub(super) use collect::{Memory, collect};
+pub(super) use collect::Memory;
 pub(crate) use family::describe;
+pub(super) use texts::shared;
+
+use collect::collect;
 
 use super::api::{DiskStats, ListenerInfo, ShardLoad};
 use forebay_core::stats::LatenciesInSteps;
@@ -77,7 +81,7 @@ struct ServedMetrics {
 }
 
 /// How metrics are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     OpenMetrics,
     /// The text format of Prometheus, version 0.0.4.

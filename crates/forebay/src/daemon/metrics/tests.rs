@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use forebay_core::config::Mode;
 use forebay_core::stats::{LogState, LogStatistics, RingStatistics, TierState};
@@ -188,10 +189,9 @@ fn every_alert_has_a_test_that_sees_it_fire() {
     }
 }
 
-#[tokio::test]
-async fn a_shard_that_hangs_holds_up_no_scrape_and_its_disks_keep_their_last_figures() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name).display().to_string();
+/// A daemon with the disks a and b, each on a shard of its own, in `folder`.
+async fn daemon(folder: &Path) -> Running {
+    let at = |name: &str| folder.join(name).display().to_string();
     let disk = |name: &str| {
         let socket = at(&format!("{name}.sock"));
         format!(
@@ -206,7 +206,32 @@ async fn a_shard_that_hangs_holds_up_no_scrape_and_its_disks_keep_their_last_fig
         disk("b")
     );
     let spec = file::parse(&text, "test".parse().unwrap()).unwrap();
-    let daemon = Running::start(spec, Inherited::default()).await.unwrap();
+    Running::start(spec, Inherited::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn clients_of_the_http_port_share_a_scrape_until_it_is_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path()).await;
+    let text = |format, age_max| shared(&daemon.control, format, age_max);
+    let together = tokio::join!(
+        text(Format::OpenMetrics, Duration::MAX),
+        text(Format::OpenMetrics, Duration::MAX),
+        text(Format::Prometheus, Duration::MAX)
+    );
+    let (first, second, other) = (together.0.unwrap(), together.1.unwrap(), together.2.unwrap());
+    // No two scrapes are alike: each has the daemon's age.
+    assert_eq!(first, second);
+    assert_ne!(first, other, "each format has a text of its own");
+    let later = text(Format::OpenMetrics, Duration::ZERO).await.unwrap();
+    assert_ne!(first, later, "an old text answers nobody");
+    daemon.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shard_that_hangs_holds_up_no_scrape_and_its_disks_keep_their_last_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path()).await;
     let is_up = |scrape: &Scrape| -> Vec<(String, bool)> {
         scrape.disks.iter().map(|disk| (disk.name.clone(), disk.is_up)).collect()
     };
@@ -231,7 +256,7 @@ async fn a_shard_that_hangs_holds_up_no_scrape_and_its_disks_keep_their_last_fig
     // From then on the shard is known to hang: a scrape waits for the other one alone.
     let began = std::time::Instant::now();
     let third = collect(&state).await;
-    assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert_eq!(is_up(&third), of(false, true));
 
     drop(release);
