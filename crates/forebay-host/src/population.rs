@@ -6,7 +6,7 @@
 //!                └──── looks again ◄──no──┘  an event, once per disk
 //! ```
 //! Every disk gets a part in its turn, so that a small one does not wait for a large one. The thread leaves
-//! [`headroom`] to others: the kernel never has to end a process for a cache.
+//! headroom to others ([`check_available`]): the kernel never has to end a process for a cache.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -89,15 +89,30 @@ impl Population {
     }
 }
 
+/// Refuses to take `needed` bytes where that leaves others too little: the machine, and each control group, keeps a headroom
+/// of its own.
+///
+/// # Errors
+/// Who has too little.
+pub fn check_available(available: &[Available], needed: u64) -> Result<(), String> {
+    let has_less = |it: &&Available| it.bytes < headroom(it.all) + needed;
+    match available.iter().find(has_less) {
+        Some(Available { bytes, of, .. }) => {
+            Err(format!("{of} has only {} available", rounded(*bytes)))
+        }
+        None => Ok(()),
+    }
+}
+
 /// What is left to others of so many bytes in all.
-pub fn headroom(all: u64) -> u64 {
+fn headroom(all: u64) -> u64 {
     (all / 32).clamp(64 << 20, 1 << 30)
 }
 
 fn run(
     receiver: &Receiver<Wanted>,
     events: &EventSender,
-    (available, is_held): (impl Fn() -> Option<Available>, impl Fn() -> bool),
+    (available, is_held): (impl Fn() -> Vec<Available>, impl Fn() -> bool),
     look_again: Duration,
 ) {
     let mut line: VecDeque<Waiting> = VecDeque::new();
@@ -123,7 +138,7 @@ fn run(
         }
         let Some(mut first) = line.pop_front() else { continue };
         let Some(memory) = first.wanted.memory.upgrade() else { continue };
-        match first.give(&memory, available()) {
+        match first.give(&memory, &available()) {
             Ok(()) => found_too_little = 0,
             Err(why) => {
                 found_too_little += 1;
@@ -146,14 +161,10 @@ impl Waiting {
     ///
     /// # Errors
     /// Why it gets nothing now.
-    fn give(&mut self, memory: &Arena, available: Option<Available>) -> Result<(), String> {
+    fn give(&mut self, memory: &Arena, available: &[Available]) -> Result<(), String> {
         let place = &mut self.wanted.place;
         let end = place.end.min(place.start + PART);
-        if let Some(Available { bytes, all, of }) = available
-            && bytes < headroom(all) + (end - place.start)
-        {
-            return Err(format!("{of} has only {} available", rounded(bytes)));
-        }
+        check_available(available, end - place.start)?;
         let len = (end - place.start) as usize;
         if !memory.populate(place.start, len, &self.wanted.is_wanted) {
             return Ok(());
@@ -239,7 +250,7 @@ mod tests {
                 state.2.clear();
             }
             let of = arena::Holder::Machine;
-            Some(Available { bytes: left.load(Ordering::Relaxed), all: ALL, of })
+            vec![Available { bytes: left.load(Ordering::Relaxed), all: ALL, of }]
         };
         let until_done = Duration::from_micros(1);
         std::thread::scope(|scope| {
@@ -307,7 +318,22 @@ mod tests {
             }
             is_held
         };
-        run(&receiver, &events, (|| None, is_held), Duration::from_micros(1));
+        run(&receiver, &events, (Vec::new, is_held), Duration::from_micros(1));
         assert_eq!(told_at.load(Ordering::Relaxed), PART);
+    }
+
+    #[test]
+    fn the_machine_and_each_control_group_keep_a_headroom_of_their_own() {
+        const MIB: u64 = 1 << 20;
+        let machine = |bytes| Available { bytes, all: 256 << 30, of: arena::Holder::Machine };
+        let group = |bytes| Available { bytes, all: 2 << 30, of: arena::Holder::ControlGroup };
+        // The machine leaves 1 GiB to others, the group 64 MiB.
+        let short = |available: [Available; 2]| check_available(&available, 100 * MIB).err();
+        assert_eq!(short([machine(1124 * MIB), group(164 * MIB)]), None);
+        let why = short([machine(1123 * MIB), group(164 * MIB)]).unwrap();
+        assert!(why.starts_with("this machine has only"), "{why}");
+        let why = short([machine(1124 * MIB), group(163 * MIB)]).unwrap();
+        assert!(why.starts_with("the control group"), "{why}");
+        assert_eq!(check_available(&[], u64::MAX), Ok(()));
     }
 }

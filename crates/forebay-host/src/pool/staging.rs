@@ -24,20 +24,20 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use forebay_backends::size::rounded;
 use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::sealed::{PAGE_LEN, Page, crc32c, has_seal, seal};
 use forebay_core::write_back::format::group::{GroupInvalid, GroupView};
 use forebay_core::write_back::format::{GROUPS_IN_MEMORY, first_memory_pages, group_memory_pages};
-use forebay_io::arena::{self, Available};
+use forebay_io::arena;
 use forebay_io::file::lock_exclusively;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::retry_on_intr;
 
 use super::file::LOCK_WAIT;
-use crate::population::headroom;
+use crate::population::check_available;
 use crate::tmpfs;
 pub use crate::tmpfs::folder;
 
@@ -145,9 +145,8 @@ impl Staging {
     pub fn grow(&self) -> Result<()> {
         let needed = self.file.metadata()?.len();
         // Where memory is limited the kernel does not refuse. It ends a process.
-        if let Some(Available { bytes, all, of }) = arena::available() {
-            let enough = bytes >= headroom(all) + needed;
-            ensure!(enough, "{}: {of} has {} available", self.cannot_take(needed), rounded(bytes));
+        if let Err(why) = check_available(&arena::available(), needed) {
+            bail!("{}: {why}", self.cannot_take(needed));
         }
         self.take(0..needed).with_context(|| self.cannot_take(needed))
     }

@@ -32,18 +32,18 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Holder::Machine => "this machine",
-            Holder::ControlGroup => "the control group of this process (memory.max)",
+            Holder::ControlGroup => "the control group of this process (memory.max or memory.high)",
         })
     }
 }
 
-/// Memory that this process can have now, by the one that has least: the machine, or a control group of version 2 around
-/// the process. `None`: the kernel does not say.
-pub fn available() -> Option<Available> {
+/// Memory that this process can have now, of everyone who limits it: the machine, and each control group of version 2 around
+/// the process. Empty: the kernel does not say.
+pub fn available() -> Vec<Available> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|m| of_machine(&m));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let groups = folders(&groups).filter_map(|folder| of_group(&folder));
-    machine.into_iter().chain(groups).min_by_key(|available| available.bytes)
+    machine.into_iter().chain(groups).collect()
 }
 
 /// Bytes of a page.
@@ -58,7 +58,8 @@ pub(super) fn page_size() -> usize {
 /// # Errors
 /// `OutOfMemory`, with both numbers.
 pub(super) fn check_available(len: usize) -> io::Result<()> {
-    let Some(Available { bytes, of, .. }) = available() else { return Ok(()) };
+    let least = available().into_iter().min_by_key(|available| available.bytes);
+    let Some(Available { bytes, of, .. }) = least else { return Ok(()) };
     if len as u64 <= bytes {
         return Ok(());
     }
@@ -93,11 +94,13 @@ fn folders(cgroup: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// What a control group has left below its limit; file pages that nobody uses count as free.
+/// What a control group has left below its limit; file pages that nobody uses count as free. Above `memory.high` the kernel
+/// ends no process, but it slows each one down until it stands still.
 fn of_group(folder: &Path) -> Option<Available> {
     let read = |name| fs::read_to_string(folder.join(name)).ok();
     let number = |name| read(name)?.trim().parse::<u64>().ok();
-    let (all, used) = (number("memory.max")?, number("memory.current")?);
+    let limits = [number("memory.max"), number("memory.high")];
+    let (all, used) = (limits.into_iter().flatten().min()?, number("memory.current")?);
     let stat = read("memory.stat").unwrap_or_default();
     let unused = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
     let unused = unused.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
@@ -168,6 +171,25 @@ mod tests {
         assert_eq!(of_group(folder), Some(expected));
         write("memory.current", "5000\n");
         assert_eq!(of_group(folder).unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn the_limit_of_a_control_group_is_the_lower_of_memory_max_and_memory_high() {
+        let check = |max: &str, high: &str, expect: Option<u64>| {
+            let folder = tempfile::tempdir().unwrap();
+            for (name, text) in
+                [("memory.max", max), ("memory.high", high), ("memory.current", "700")]
+            {
+                std::fs::write(folder.path().join(name), text).unwrap();
+            }
+            let found = of_group(folder.path()).map(|available| available.all);
+            assert_eq!(found, expect, "memory.max {max}, memory.high {high}");
+        };
+        check("1000\n", "max\n", Some(1000));
+        check("max\n", "900\n", Some(900));
+        check("1000\n", "900\n", Some(900));
+        check("1000\n", "1100\n", Some(1000));
+        check("max\n", "max\n", None);
     }
 
     #[test]

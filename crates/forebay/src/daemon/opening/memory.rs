@@ -63,7 +63,8 @@ pub(super) fn check_engine(config: &Config) -> Result<()> {
 
 /// Bytes of RAM cache that a disk at work has room for, if it did not begin with more.
 pub(in crate::daemon) fn ram_room() -> u64 {
-    arena::available().map_or(0, |available| available.all).min(ROOM_MAX)
+    let all = arena::available().into_iter().map(|available| available.all).min();
+    all.unwrap_or(0).min(ROOM_MAX)
 }
 
 /// Bytes of an engine's memory that are not room for more of it.
@@ -93,8 +94,10 @@ pub(super) fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arc<A
 /// # Errors
 /// There is less.
 pub(in crate::daemon) fn check_memory(needed: u64, of_all: bool) -> Result<()> {
-    let Some(Available { bytes, all, of }) = arena::available() else { return Ok(()) };
-    let (there, is) = if of_all { (all, "in all") } else { (bytes, "available") };
+    let there = |it: &Available| if of_all { it.all } else { it.bytes };
+    let least = arena::available().into_iter().min_by_key(there);
+    let Some((there, of)) = least.map(|it| (there(&it), it.of)) else { return Ok(()) };
+    let is = if of_all { "in all" } else { "available" };
     ensure!(
         needed <= there,
         "it needs {} of memory, {of} has {} {is}; choose a smaller --ram",
