@@ -36,6 +36,12 @@ pub fn has_seal(page: &Page, magic: &[u8; 8]) -> bool {
     page[..8] == magic[..] && page[CHECKSUM] == checksum(page).to_le_bytes()
 }
 
+/// True for what nobody has written: zeroes, or the ones that some flash has where it was erased.
+pub fn is_erased(page: &Page) -> bool {
+    let first = page[0];
+    (first == 0 || first == 0xff) && page.iter().all(|byte| *byte == first)
+}
+
 /// The record that `bytes` begin with, and what is behind it.
 ///
 /// # Panics

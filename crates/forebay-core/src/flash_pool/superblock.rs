@@ -136,7 +136,8 @@ impl Superblock {
     /// The superblock of the two copies together: one of them is enough.
     ///
     /// Copy 0 decides when both fail; a pool that was not finished has none there, so that it counts as
-    /// foreign or blank. Copy 1 alone speaks for a pool whose first page is damaged.
+    /// foreign or blank. Copy 1 alone speaks for a pool whose first page is damaged. It also says that a pool is of another
+    /// version, unless another program has written to the first page: nobody may wipe what that version can repair.
     ///
     /// # Errors
     /// Neither copy is valid, or they differ.
@@ -147,6 +148,14 @@ impl Superblock {
             [Ok(one), Err(SuperblockInvalid::Damaged | SuperblockInvalid::Foreign)] => Ok(one),
             [Err(SuperblockInvalid::Damaged), Ok(one)] => Ok(one),
             [Ok(_), Err(error)] => Err(error),
+            [Err(SuperblockInvalid::Damaged), Err(version @ SuperblockInvalid::Version(_))] => {
+                Err(version)
+            }
+            [Err(SuperblockInvalid::Foreign), Err(version @ SuperblockInvalid::Version(_))]
+                if sealed::is_erased(copies[0]) =>
+            {
+                Err(version)
+            }
             [Err(error), _] => Err(error),
         }
     }

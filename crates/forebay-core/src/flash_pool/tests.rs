@@ -235,6 +235,11 @@ fn one_superblock_is_enough_and_two_must_agree() {
     check([&damaged, &damaged], Err(SuperblockInvalid::Damaged));
     check([&newer, &page], Err(SuperblockInvalid::Version(2)));
     check([&page, &newer], Err(SuperblockInvalid::Version(2)));
+    check([&newer, &BLANK], Err(SuperblockInvalid::Version(2)));
+    check([&damaged, &newer], Err(SuperblockInvalid::Version(2)));
+    check([&BLANK, &newer], Err(SuperblockInvalid::Version(2)));
+    check([&[0xff; PAGE_LEN], &newer], Err(SuperblockInvalid::Version(2)));
+    check([&[0x5a; PAGE_LEN], &newer], Err(SuperblockInvalid::Foreign));
     check([&page, &other], Err(SuperblockInvalid::Differ));
     for (at, expect) in [
         (16, "UUID"),

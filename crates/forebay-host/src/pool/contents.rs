@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use forebay_core::flash_pool::SUPERBLOCKS;
 use forebay_core::flash_pool::superblock::{MAGIC, Superblock, SuperblockInvalid};
 use forebay_core::geometry::PAGE;
+use forebay_core::sealed::is_erased;
 
 use super::file::{PoolFile, PoolPage};
 use super::tables::Tables;
@@ -114,8 +115,10 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
         ),
     }
     let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
-    let second = Superblock::decode(&copies[1].0).ok();
-    if let Some(superblock) = second.filter(|_| is_blank(copies[0])) {
+    let second = Superblock::decode(&copies[1].0);
+    if let Ok(superblock) = second
+        && is_blank(copies[0])
+    {
         // The first copy is written last when a pool is made: one with disks was finished, and has lost it.
         return Ok(match Tables::have_disks(file, superblock)? {
             true => Contents::Pool(superblock),
@@ -128,7 +131,7 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
             None => Contents::Blank,
         });
     }
-    if second.is_some() {
+    if matches!(second, Ok(_) | Err(SuperblockInvalid::Version(_))) {
         bail!(
             "the start of the flash {shown} was overwritten: it carries data that is not Forebay's, but the second superblock of a \
              pool is behind it, and the pool may hold writes that are not on primary storage. If nobody needs what is at its \
@@ -138,12 +141,6 @@ pub fn look(file: &PoolFile) -> Result<Contents> {
     }
     let bytes: Vec<u8> = start.iter().flat_map(|page| page.0).collect();
     Ok(Contents::Foreign(signature(&bytes).unwrap_or(UNKNOWN).to_owned()))
-}
-
-/// True for what nobody has written: zeroes, or the ones that some flash has where it was erased.
-fn is_erased(page: &PoolPage) -> bool {
-    let first = page.0[0];
-    (first == 0 || first == 0xff) && page.0.iter().all(|byte| *byte == first)
 }
 
 /// Where data is behind the first MiB, as far as anybody looks.
@@ -157,7 +154,7 @@ fn data_further_on(file: &PoolFile) -> Result<Option<u64>> {
     for offset in pieces(&extents, size) {
         pages.fill(PoolPage::ZERO);
         file.read_what_is_there(offset, &mut pages)?;
-        if let Some(page) = pages.iter().position(|page| !is_erased(page)) {
+        if let Some(page) = pages.iter().position(|page| !is_erased(&page.0)) {
             return Ok(Some(offset + page as u64 * PAGE));
         }
     }

@@ -146,6 +146,17 @@ fn a_pool_of_a_newer_version_is_refused_and_an_unfinished_one_is_made_again() {
     }
     let error = open(&path, &[share(5, 0)]).unwrap_err();
     assert!(error.contains("format 2"), "{error}");
+    // Its first page is blank, as that of an unfinished pool, or damaged: that version may know what to do.
+    let mut damaged = newer;
+    damaged[40] ^= 1;
+    for first in [[0; 4096], damaged] {
+        file.write_all_at(&first, SUPERBLOCKS[0]).unwrap();
+        let error = open(&path, &[share(5, 0)]).unwrap_err();
+        assert!(error.contains("format 2") && !error.contains("truncate"), "{error}");
+    }
+    file.write_all_at(&[0x5a; 4096], SUPERBLOCKS[0]).unwrap();
+    let error = open(&path, &[share(5, 0)]).unwrap_err();
+    assert!(error.contains("overwritten") && error.contains("second superblock"), "{error}");
     file.write_all_at(&page, SUPERBLOCKS[1]).unwrap();
     file.write_all_at(&[0; 4096], SUPERBLOCKS[0]).unwrap();
     open(&path, &[share(5, 0)]).unwrap();
