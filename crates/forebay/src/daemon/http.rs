@@ -3,11 +3,8 @@
 //! No disk needs it. When its address cannot be had, as when another daemon of this host has it, an event says so, and a reload
 //! tries again.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -18,19 +15,31 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
 use forebay_host::events::Severity;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{Instant, Sleep, sleep};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 
 use super::control::{ControlState, lock};
 use super::listener::{BoundTcp, bind_tcp};
 use super::metrics::{self, Format};
 
-/// Connections that may be open at a time. The next one waits: files are for clients of disks.
-const CONNECTIONS_MAX: usize = 64;
-/// How long nothing may come or go on a connection. Its place is then for another.
-const IDLE_MAX: Duration = Duration::from_secs(120);
+/// What clients may take. Each connection ends by itself, so that nobody waits for a place for ever.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Connections at a time. The next one waits: files are for clients of disks.
+    connections: usize,
+    /// Time from the start of a connection until its request is there. It has one request: a client that reads metrics every
+    /// few seconds connects each time, and holds no place meanwhile.
+    headers: Duration,
+    /// Time of a connection in all. A client may be slow to read the answer.
+    whole: Duration,
+}
+
+const LIMITS: Limits =
+    Limits { connections: 64, headers: Duration::from_secs(10), whole: Duration::from_secs(30) };
 /// How old a scrape may be that answers one more client.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -79,93 +88,40 @@ async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
     let listener = bind_tcp(address, &state.frontends.inherited).await?;
     let (end, ends) = oneshot::channel::<()>();
     *lock(&state.http.serving) = Some(Serving { address: listener.local_addr()?, _end: end });
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let bounded = Bounded { listener, places, idle_max: IDLE_MAX };
-    let server = axum::serve(bounded, router(state.clone()));
-    let server = server.with_graceful_shutdown(async move { drop(ends.await) });
-    tokio::spawn(async move {
-        if let Err(error) = server.await {
-            tracing::error!("the HTTP port failed: {error}");
-        }
-    });
+    tokio::spawn(connections(listener, router(state.clone()), LIMITS, ends));
     Ok(())
 }
 
-/// A listener that accepts no more connections than it has places for.
-struct Bounded {
-    listener: BoundTcp,
-    places: Arc<Semaphore>,
-    idle_max: Duration,
-}
-
-impl Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let place = self.places.clone().acquire_owned().await.expect("it is never closed");
-        let (stream, from) = Listener::accept(&mut self.listener.listener).await;
-        let idle = Box::pin(sleep(self.idle_max));
-        (Connection { stream, idle_max: self.idle_max, idle, _place: place }, from)
+/// Serves connections until `end`. What is being answered then is finished.
+async fn connections(
+    mut listener: BoundTcp,
+    router: Router,
+    limits: Limits,
+    mut end: oneshot::Receiver<()>,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let open = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.headers).keep_alive(false);
+    loop {
+        let next = async {
+            let place = places.clone().acquire_owned().await.expect("it is never closed");
+            (place, Listener::accept(&mut listener.listener).await.0)
+        };
+        let (place, stream) = tokio::select! {
+            next = next => next,
+            _ = &mut end => break,
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let served = open.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            // A client that is too slow, or gone, harms only itself.
+            let _ = timeout(limits.whole, served).await;
+            drop(place);
+        });
     }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection in its place.
-struct Connection {
-    stream: TcpStream,
-    idle_max: Duration,
-    /// Ends when nothing came or went for that long.
-    idle: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    /// What `poll` of the stream says, unless it has been idle for too long.
-    fn unless_idle<T>(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        let polled = poll(Pin::new(&mut self.stream), cx);
-        if polled.is_ready() {
-            let end = Instant::now() + self.idle_max;
-            self.idle.as_mut().reset(end);
-            return polled;
-        }
-        self.idle.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.unless_idle(cx, |stream, cx| stream.poll_read(cx, to))
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.unless_idle(cx, |stream, cx| stream.poll_write(cx, bytes))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+    drop(listener);
+    open.shutdown().await;
 }
 
 fn router(state: Arc<ControlState>) -> Router {
@@ -187,26 +143,104 @@ async fn metrics(State(state): State<Arc<ControlState>>, headers: HeaderMap) -> 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::sync::Notify;
+    use tokio::time::interval;
 
     use super::*;
     use crate::daemon::inherited::Inherited;
 
-    #[tokio::test]
-    async fn an_idle_connection_gives_its_place_to_the_next() {
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// A port with one place; where it is, and what ends it.
+    async fn port(headers: Duration, whole: Duration) -> (SocketAddr, oneshot::Sender<()>) {
         let listener = bind_tcp("127.0.0.1:0", &Inherited::default()).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let places = Arc::new(Semaphore::new(1));
-        let bounded = Bounded { listener, places, idle_max: Duration::from_millis(20) };
-        let router = Router::new().route("/", get(|| async { "here" }));
-        tokio::spawn(async move { axum::serve(bounded, router).await });
-        let mut idle = TcpStream::connect(address).await.unwrap();
-        // A request that never ends keeps it no longer.
-        idle.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let router = Router::new()
+            .route("/", get(|| async { "here" }))
+            .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
+        let (end, ends) = oneshot::channel();
+        tokio::spawn(connections(
+            listener,
+            router,
+            Limits { connections: 1, headers, whole },
+            ends,
+        ));
+        (address, end)
+    }
+
+    /// A client is answered, though another one came before it.
+    async fn is_answered(address: SocketAddr) {
         let mut next = TcpStream::connect(address).await.unwrap();
-        next.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        next.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         next.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("here"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_nothing_gives_its_place_to_the_next() {
+        let (address, _end) = port(SHORT, LONG).await;
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        is_answered(address).await;
         assert_eq!(idle.read(&mut [0; 16]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_a_byte_now_and_then_gives_its_place_to_the_next() {
+        let (address, _end) = port(SHORT, LONG).await;
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\nX: ").await.unwrap();
+        let trickle = async {
+            let mut ticks = interval(SHORT / 10);
+            while slow.write_all(b"x").await.is_ok() {
+                ticks.tick().await;
+            }
+        };
+        tokio::join!(trickle, is_answered(address));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_was_answered_gives_its_place_to_the_next() {
+        let (address, _end) = port(LONG, LONG).await;
+        let mut answered = TcpStream::connect(address).await.unwrap();
+        answered.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+        is_answered(address).await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_its_answer_gives_its_place_to_the_next() {
+        let (address, _end) = port(LONG, SHORT).await;
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+        is_answered(address).await;
+    }
+
+    #[tokio::test]
+    async fn a_port_that_ends_finishes_its_answer_and_its_address_is_free() {
+        let listener = bind_tcp("127.0.0.1:0", &Inherited::default()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (asked, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (is_asked, is_to_finish) = (asked.clone(), finish.clone());
+        let answer = async move || {
+            is_asked.notify_one();
+            is_to_finish.notified().await;
+            "done"
+        };
+        let (end, ends) = oneshot::channel();
+        let router = Router::new().route("/", get(answer));
+        let port = tokio::spawn(connections(listener, router, LIMITS, ends));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+        asked.notified().await;
+        drop(end);
+        while TcpStream::connect(address).await.is_ok() {}
+        bind_tcp(&address.to_string(), &Inherited::default()).await.unwrap();
+        finish.notify_one();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("done"), "{answer}");
+        port.await.unwrap();
     }
 }
