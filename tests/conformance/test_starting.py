@@ -76,6 +76,25 @@ def daemons_that_do_not_answer_are_asked_side_by_side_and_named(bed):
 
 
 @test(forebay_only=True)
+def a_folder_of_control_sockets_that_somebody_else_made_is_not_used(bed):
+    if os.geteuid() != 0:
+        return
+    os.chmod(bed.directory, 0o755)
+    folder = bed.path("forebay")  # where the user's own would be
+    os.mkdir(folder)
+    disk = bed.disk("mem:16MiB", wait=False)
+    disk.command[disk.command.index("--control") + 1] = bed.path("forebay/disk.control.sock")
+    disk.start()
+    os.chmod(bed.path("forebay/disk.control.sock"), 0o666)
+    user = ["setpriv", "--reuid=65534", "--clear-groups", "env", "XDG_RUNTIME_DIR=" + bed.directory, bed.program]
+    for command in (["stats"], ["disk", "show", "disk"], ["disk", "flush", "disk"]):
+        result = bed.run([*user, *command], code=None)
+        assert result.returncode == 1 and not result.stdout, result
+        assert folder + " is not a folder of this user" in result.stderr, result.stderr
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
 def a_user_without_permission_is_told_who_has_it(bed):
     if os.geteuid() != 0:
         return

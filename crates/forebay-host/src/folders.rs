@@ -77,11 +77,17 @@ pub fn default_socket(name: &str) -> Result<PathBuf> {
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder).with_context(|| {
         format!("cannot create the folder {}; give --control PATH", folder.display())
     })?;
+    check_owner(&folder)?;
+    Ok(socket_of(&folder, name))
+}
+
+/// Refuses a folder that somebody else may have made, as anybody can in `/tmp`: what listens there is no daemon of ours.
+fn check_owner(folder: &Path) -> Result<()> {
     // Root's lies where nobody else can make one. It may be that of a service.
-    if !rustix::process::geteuid().is_root() && !tmpfs::is_this_users_folder(&folder) {
+    if !rustix::process::geteuid().is_root() && !tmpfs::is_this_users_folder(folder) {
         bail!("{} is not a folder of this user; give --control PATH", folder.display());
     }
-    Ok(socket_of(&folder, name))
+    Ok(())
 }
 
 /// The control socket of `name` in `folder`.
@@ -98,13 +104,21 @@ pub fn option_for(control: &Path) -> String {
     }
 }
 
-/// Every control socket in `folder`, sorted by name.
-pub fn sockets(folder: &Path) -> Vec<PathBuf> {
+/// Every control socket in this user's folder, sorted by name.
+///
+/// # Errors
+/// The folder belongs to somebody else.
+pub fn sockets() -> Result<Vec<PathBuf>> {
+    let folder = folder();
+    if std::fs::symlink_metadata(&folder).is_err() {
+        return Ok(Vec::new());
+    }
+    check_owner(&folder)?;
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries
         .map(|entry| entry.path())
         .filter(|path| path.to_str().is_some_and(|path| path.ends_with(SUFFIX)))
         .collect();
     found.sort();
-    found
+    Ok(found)
 }

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use forebay_host::folders;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,8 @@ use crate::daemon::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
 
 /// Time for one answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes of one answer. A thousand disks have about 10 MiB of statistics.
+const ANSWER_LEN_MAX: usize = 64 << 20;
 
 /// A disk that somebody serves, and the control socket of that daemon.
 #[derive(Clone, Debug)]
@@ -114,7 +116,14 @@ async fn exchange(
         .body(Full::new(body))?;
     let response = sender.send_request(request).await?;
     let status = response.status();
-    Ok((status, response.into_body().collect().await?.to_bytes()))
+    let body = Limited::new(response.into_body(), ANSWER_LEN_MAX).collect().await;
+    let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
+        Ok(_) => {
+            anyhow!("{} answered with more than {} MiB", control.display(), ANSWER_LEN_MAX >> 20)
+        }
+        Err(error) => anyhow!(error),
+    })?;
+    Ok((status, body.to_bytes()))
 }
 
 /// Why a control socket cannot be connected to, and what helps.
@@ -154,7 +163,11 @@ pub(crate) async fn ask_all<T>(control: Option<&Path>, path: &'static str) -> Ve
 where
     T: DeserializeOwned + Send + 'static,
 {
-    let asked = sockets(control).into_iter().map(|socket| {
+    let sockets = match sockets(control) {
+        Ok(sockets) => sockets,
+        Err(error) => return vec![(folders::folder(), Err(error))],
+    };
+    let asked = sockets.into_iter().map(|socket| {
         tokio::spawn(async move {
             let heard = ask(&socket, path).await;
             (socket, heard)
@@ -277,10 +290,13 @@ pub(crate) async fn with_file(control: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// The control socket at `control`, or all of this user's folder.
-pub(crate) fn sockets(control: Option<&Path>) -> Vec<PathBuf> {
+///
+/// # Errors
+/// That folder belongs to somebody else.
+pub(crate) fn sockets(control: Option<&Path>) -> Result<Vec<PathBuf>> {
     match control {
-        Some(path) => vec![path.to_owned()],
-        None => folders::sockets(&folders::folder()),
+        Some(path) => Ok(vec![path.to_owned()]),
+        None => folders::sockets(),
     }
 }
 
@@ -315,4 +331,28 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = runtime.block_on(work);
     runtime.shutdown_background();
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let control = folder.path().join("c");
+        let listener = UnixListener::bind(&control).unwrap();
+        let answer = |len: usize| get(move || async move { " ".repeat(len - 1) + "7" });
+        let router = Router::new()
+            .route("/longest", answer(ANSWER_LEN_MAX))
+            .route("/longer", answer(ANSWER_LEN_MAX + 1));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        assert_eq!(ask::<u32>(&control, "/longest").await.unwrap(), 7);
+        let error = ask::<u32>(&control, "/longer").await.unwrap_err().to_string();
+        assert!(error.contains("answered with more than 64 MiB"), "{error}");
+    }
 }

@@ -43,7 +43,7 @@ pub(crate) fn events(args: EventsArgs) -> Result<()> {
 async fn follow(args: &EventsArgs, shown: &mut Shown) -> Result<()> {
     loop {
         tokio::time::sleep(ASK_EVERY).await;
-        for socket in client::sockets(args.control.as_deref()) {
+        for socket in client::sockets(args.control.as_deref())? {
             match show_new(args, &socket, shown).await {
                 // The daemon is there again later, or never.
                 Err(error) if !super::is_broken_pipe(&error) => {}

@@ -58,7 +58,7 @@ async fn used(path: &Path, control: Option<&Path>) -> Result<PoolReport> {
 async fn used_at(path: &Path, control: Option<&Path>) -> Result<(PathBuf, PoolReport)> {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut trouble = None;
-    for socket in client::sockets(control) {
+    for socket in client::sockets(control)? {
         match client::ask_patiently::<Vec<PoolReport>>(&socket, "/v1/pools").await {
             Ok(pools) => {
                 let is_it = |pool: &PoolReport| real(Path::new(&pool.path)) == real(path);
