@@ -1,4 +1,5 @@
 """vhost-user-blk without a guest: the client of forebay-bench, and what is not its protocol."""
+import json
 import os
 import random
 import socket
@@ -34,6 +35,13 @@ def what_is_written_is_read_back_over_every_queue(bed):
     client(bed, "--check", "--queues", "1", "--wait", "block")
     for write in ([], ["--write"]):
         client(bed, "--queues", "3", "--depth", "32", "--wait", "block", "--seconds", "0.5", "--warm-up", "0", *write)
+
+
+@test(forebay_only=True)
+def the_client_measures_requests_that_take_longer_than_its_measured_time(bed):
+    bed.disk("model:san?latency=300ms&inner=mem:16MiB", extra=["--vhost-user", bed.path("disk.vhost")])
+    said = json.loads(client(bed, "--depth", "1", "--wait", "block", "--seconds", "0.1", "--warm-up", "0", "--json"))
+    assert said["iops"] < 20 and said["reads"]["count"] == 1 and said["reads"]["max_us"] >= 290000, said
 
 
 @test(forebay_only=True)

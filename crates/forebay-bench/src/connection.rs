@@ -52,8 +52,12 @@ pub(crate) struct Connection {
     started: u64,
     in_flight: u32,
     stopping: bool,
+    /// Latencies are of requests that were sent since then.
+    measured_from: Instant,
     pub(crate) reads: Latencies,
     pub(crate) writes: Latencies,
+    /// Replies since then.
+    pub(crate) answered: u64,
 }
 
 impl Connection {
@@ -76,8 +80,10 @@ impl Connection {
             started: 0,
             in_flight: 0,
             stopping: false,
+            measured_from: Instant::now(),
             reads: Latencies::default(),
             writes: Latencies::default(),
+            answered: 0,
         })
     }
 
@@ -104,8 +110,10 @@ impl Connection {
         self.unsent_from < self.output.len()
     }
 
-    /// Forgets the latencies so far: the warm-up is over.
+    /// Measures from now on: the warm-up is over.
     pub(crate) fn reset(&mut self) {
+        self.measured_from = Instant::now();
+        self.answered = 0;
         self.reads.reset();
         self.writes.reset();
     }
@@ -150,7 +158,10 @@ impl Connection {
             return Ok(None);
         }
         let latencies = if slot.is_write { &mut self.writes } else { &mut self.reads };
-        latencies.record(now - slot.sent);
+        if slot.sent >= self.measured_from {
+            latencies.record(now - slot.sent);
+        }
+        self.answered += 1;
         slot.is_busy = false;
         self.in_flight -= 1;
         self.request(cookie as u32, now);

@@ -1,4 +1,11 @@
 //! The load generator: connects, warms up, measures, drains.
+//!
+//! ```text
+//!   warm-up │ measured time                      │ drain
+//!           │ ─── I/Os per second: answers ───── │
+//!           │ ─── latencies: requests sent ───── │ ─ until the last of them is answered
+//! ```
+//! A slow request counts with its whole latency, although its answer comes after the measured time.
 
 use std::fs::File;
 use std::sync::Barrier;
@@ -19,6 +26,8 @@ use crate::target::Target;
 
 /// A server that answers nothing for this long has hung.
 const HUNG: Duration = Duration::from_secs(60);
+/// Time without an answer until the oldest request is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Args, Clone)]
 pub(crate) struct Options {
@@ -149,10 +158,13 @@ fn observe(options: &Options, barrier: &Barrier) -> anyhow::Result<Window> {
     })
 }
 
-/// A connection's latencies and the time they were measured over.
+/// What was measured of a connection.
 struct Done {
+    /// Of the requests that were sent in the measured time.
     reads: Latencies,
     writes: Latencies,
+    /// Requests that were answered in it.
+    answered: u64,
     seconds: f64,
 }
 
@@ -180,17 +192,16 @@ fn work(
     let seconds = from.elapsed().as_secs_f64();
     barrier.wait();
     result?;
-    let mut done = Vec::new();
-    for connection in &mut group {
-        connection.stop();
-        done.push(Done {
-            reads: std::mem::take(&mut connection.reads),
-            writes: std::mem::take(&mut connection.writes),
-            seconds,
-        });
-    }
+    let answered: Vec<u64> = group.iter().map(|connection| connection.answered).collect();
+    group.iter_mut().for_each(Connection::stop);
     pump(&mut group, None)?;
-    Ok(done)
+    let done = group.into_iter().zip(answered).map(|(connection, answered)| Done {
+        reads: connection.reads,
+        writes: connection.writes,
+        answered,
+        seconds,
+    });
+    Ok(done.collect())
 }
 
 fn start(group: &mut [Connection]) -> anyhow::Result<()> {
@@ -200,7 +211,6 @@ fn start(group: &mut [Connection]) -> anyhow::Result<()> {
 /// Runs the connections for `time`, or until all are done.
 fn pump(group: &mut [Connection], time: Option<Duration>) -> anyhow::Result<()> {
     let from = Instant::now();
-    let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
     let mut ready = Vec::with_capacity(group.len());
     while time.map_or_else(|| !group.iter().all(Connection::is_done), |t| from.elapsed() < t) {
         let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(group.len());
@@ -208,6 +218,8 @@ fn pump(group: &mut [Connection], time: Option<Duration>) -> anyhow::Result<()> 
             let out = if connection.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
             polled.push(PollFd::new(connection, PollFlags::IN | out));
         }
+        let patience = time.map_or(LOOK, |t| t.saturating_sub(from.elapsed()).min(LOOK));
+        let patience = Timespec::try_from(patience).expect("a second at most");
         let events = match poll(&mut polled, Some(&patience)) {
             Ok(n) => n,
             Err(rustix::io::Errno::INTR) => continue,
@@ -236,10 +248,9 @@ fn report(options: &Options, window: Window, done: &[Done]) -> anyhow::Result<Re
     for one in done {
         reads.add(&one.reads);
         writes.add(&one.writes);
-        let requests = one.reads.count() + one.writes.count();
-        connections.push((requests as f64 / one.seconds).round());
+        connections.push((one.answered as f64 / one.seconds).round());
     }
-    let requests = (reads.count() + writes.count()).max(1) as f64;
+    let requests = done.iter().map(|one| one.answered).sum::<u64>().max(1) as f64;
     let per_request = |t: Duration| (t.as_secs_f64() * 1e8 / requests).round() / 100.0;
     let seconds = done.iter().map(|d| d.seconds).fold(0.0, f64::max);
     if let Some(n) = options.requests {
@@ -255,4 +266,63 @@ fn report(options: &Options, window: Window, done: &[Done]) -> anyhow::Result<Re
         client_cpu_us_per_request: per_request(window.client_cpu),
         connections,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &str) -> Options {
+        Line::parse_from(format!("load --target unix:/none {line}").split_whitespace()).options
+    }
+
+    /// Answers writes at once, except the second one with cookie 0: that waits until the client has sent nothing for so long.
+    fn serve(mut client: UnixStream, silence: Duration) {
+        client.set_read_timeout(Some(silence)).unwrap();
+        let (mut request, mut of_cookie_0) = ([0; 28 + 512], 0);
+        let reply = |mut client: &UnixStream, cookie: &[u8]| {
+            client.write_all(&[&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], cookie].concat()).unwrap();
+        };
+        while client.read_exact(&mut request).is_ok() {
+            let cookie = &request[8..16];
+            of_cookie_0 += u32::from(cookie == [0; 8]);
+            if cookie != [0; 8] || of_cookie_0 != 2 {
+                reply(&client, cookie);
+            }
+        }
+        reply(&client, &[0; 8]);
+    }
+
+    #[test]
+    fn a_request_that_is_answered_after_the_measured_time_counts_with_its_whole_latency() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let silence = Duration::from_millis(300);
+        let server = thread::spawn(move || serve(theirs, silence));
+        let shape = Shape { depth: 2, block_size: 512, write_percent: 100, requests_max: u64::MAX };
+        let offsets = Offsets::new(Pattern::Random, 8, 1, 0, (0, 1));
+        let connection = Connection::new(ours.into(), shape, offsets).unwrap();
+        let options = options("--seconds 0.5 --warm-up 0");
+        let barrier = Barrier::new(2);
+        let done = thread::scope(|scope| {
+            let worker = scope.spawn(|| work(vec![connection], &options, &barrier));
+            barrier.wait();
+            barrier.wait();
+            worker.join().unwrap().unwrap()
+        });
+        server.join().unwrap();
+        let summary = done[0].writes.summary().unwrap();
+        assert!(summary.max_us >= silence.as_micros() as f64 * 0.99, "{summary:?}");
+        assert!(done[0].answered > 0);
+    }
 }

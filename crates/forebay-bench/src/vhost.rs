@@ -223,13 +223,14 @@ fn measure(options: &Options, clients: Vec<Client>, blocks: u64) -> anyhow::Resu
         thread::sleep(seconds);
         let (server, own) = (servers()? - server, process::own_cpu_time() - own);
         let mut latencies = Latencies::default();
-        let mut each = Vec::new();
+        let (mut each, mut count) = (Vec::new(), 0);
         for thread in threads {
             let found = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
-            each.push(found.count() as f64 / options.seconds);
-            latencies.add(&found);
+            each.push(found.answered as f64 / options.seconds);
+            count += found.answered;
+            latencies.add(&found.latencies);
         }
-        let count = latencies.count().max(1);
+        let count = count.max(1);
         let mut report = report(seconds, count, Some(own), each);
         let us = |time: Duration| time.as_secs_f64() * 1e6 / count as f64;
         report.server_cpu_us_per_request = (!options.server_pids.is_empty()).then(|| us(server));
@@ -240,7 +241,15 @@ fn measure(options: &Options, clients: Vec<Client>, blocks: u64) -> anyhow::Resu
     })
 }
 
-/// Keeps a queue busy; the latencies of what was answered in the time measured.
+/// What was measured of a queue.
+struct Driven {
+    /// Of the requests that were sent in the measured time, whenever they were answered.
+    latencies: Latencies,
+    /// Requests that were answered in it.
+    answered: u64,
+}
+
+/// Keeps a queue busy, and then waits until its last request is answered.
 fn drive(
     options: &Options,
     mut client: Client,
@@ -248,19 +257,24 @@ fn drive(
     barrier: &Barrier,
     warm_up: Duration,
     seconds: Duration,
-) -> anyhow::Result<Latencies> {
+) -> anyhow::Result<Driven> {
     let block = options.block_size as usize;
     let mut begun = vec![Instant::now(); options.depth.into()];
     let mut free: Vec<usize> = (0..options.depth.into()).collect();
-    let mut latencies = Latencies::default();
+    let mut driven = Driven { latencies: Latencies::default(), answered: 0 };
+    let mut in_flight = 0;
     barrier.wait();
     let from = Instant::now() + warm_up;
     let to = from + seconds;
     loop {
         let now = Instant::now();
         if now >= to {
-            return Ok(latencies);
+            free.clear();
+            if in_flight == 0 {
+                return Ok(driven);
+            }
         }
+        in_flight += free.len();
         for slot in free.drain(..) {
             let offset = offsets.next() * options.block_size;
             begun[slot] = now;
@@ -272,9 +286,13 @@ fn drive(
         }
         client.submitted()?;
         client.answers(&mut free)?;
+        in_flight -= free.len();
         let now = Instant::now();
         if now >= from && now < to {
-            free.iter().for_each(|slot| latencies.record(now - begun[*slot]));
+            driven.answered += free.len() as u64;
+        }
+        for slot in free.iter().filter(|slot| begun[**slot] >= from) {
+            driven.latencies.record(now - begun[*slot]);
         }
     }
 }
