@@ -104,7 +104,7 @@ class Run:
             servers.append(self.bed.other("nbdkit", ["nbdkit", "-f", "-U", path, *arguments], "unix:" + path))
         contestant = Contestant(name, [s.listen for s in servers], servers, connections)
         if plugin == "memory":  # else its pages would not exist
-            fill = ["--pattern", "each-once", "--write-percent", 100, "--block-size", "64KiB"]
+            fill = ["--pattern", "each-once", "--write-percent", 100, "--overwrite", "--block-size", "64KiB"]
             contestant.load(*fill, "--requests", DISK_MIB * 16 // connections)
         return contestant
 

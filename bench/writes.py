@@ -37,7 +37,7 @@ class Writes(Contestant):
     """A contestant whose writes are measured."""
 
     def load(self, *options):
-        result = super().load("--write-percent", 100, *options)
+        result = super().load("--write-percent", 100, "--overwrite", *options)
         return {**result, **result["writes"]}
 
 

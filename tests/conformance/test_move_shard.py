@@ -206,7 +206,7 @@ def a_hypervisors_device_goes_to_another_shard_under_load(bed):
     for wait in ("block", "poll"):
         served = Served(bed, disk(bed, "a", more))
         load = bed.spawn([test_vhost.CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--queues", "2", "--depth", "8",
-                          "--wait", wait, "--seconds", "4", "--warm-up", "0", "--write"])
+                          "--wait", wait, "--seconds", "4", "--warm-up", "0", "--write", "--overwrite"])
         writes = lambda: served.stats("a")["counters"]["writes"]
         eventually(lambda: writes() > 0, "the guest writes")
         for round in range(10):
@@ -251,7 +251,7 @@ def a_guest_that_ends_while_its_disk_moves_is_let_go(bed):
     other = client(bed, "a")
     for round in range(12):
         load = bed.spawn([test_vhost.CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--queues", "2", "--depth", "8",
-                          "--wait", "block", "--seconds", "60", "--warm-up", "0", "--write"])
+                          "--wait", "block", "--seconds", "60", "--warm-up", "0", "--write", "--overwrite"])
         writes = lambda: served.stats("a")["counters"]["writes"]
         before = writes()
         eventually(lambda: writes() > before, "the guest writes")

@@ -289,7 +289,7 @@ def a_hypervisors_device_is_served_on_while_its_disk_is_opened_again(bed):
     more = 'vhost-user = "%s"\nqueues = 2\nflash = "%s:32MiB"\n' % (bed.path("disk.vhost"), bed.path("pool"))
     served = Served(bed, disk(bed, "a", more))
     load = bed.spawn([test_vhost.CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--queues", "2", "--depth", "8",
-                      "--wait", "block", "--seconds", "4", "--warm-up", "0", "--write"])
+                      "--wait", "block", "--seconds", "4", "--warm-up", "0", "--write", "--overwrite"])
     writes = lambda: served.stats("a")["counters"]["writes"]
     eventually(lambda: writes() > 0, "the guest writes")
     for size in ("4KiB", "16KiB", "8KiB") * 3:

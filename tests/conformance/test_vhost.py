@@ -18,7 +18,7 @@ CLIENT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../target/d
 def client(bed, *options, code=0):
     if not os.path.exists(CLIENT):
         raise Skip("%s is not built (make build-tested)" % CLIENT)
-    return bed.run([CLIENT, "vhost", "--socket", bed.path("disk.vhost"), *options], code=code)
+    return bed.run([CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--overwrite", *options], code=code)
 
 
 def vhost_disk(bed, queues=1, **more):
@@ -35,6 +35,16 @@ def what_is_written_is_read_back_over_every_queue(bed):
     client(bed, "--check", "--queues", "1", "--wait", "block")
     for write in ([], ["--write"]):
         client(bed, "--queues", "3", "--depth", "32", "--wait", "block", "--seconds", "0.5", "--warm-up", "0", *write)
+
+
+@test(forebay_only=True)
+def the_client_overwrites_no_disk_without_the_word_and_checks_none_that_is_too_small(bed):
+    bed.disk("mem:1MiB", extra=["--vhost-user", bed.path("disk.vhost")])
+    said = client(bed, "--check", code=None)
+    assert said.returncode == 1 and "--check needs a disk of more than 1 MiB" in said.stderr, said.stderr
+    for option in ("--check", "--write"):
+        said = bed.run([CLIENT, "vhost", "--socket", bed.path("disk.vhost"), option], code=None)
+        assert said.returncode == 1 and "give --overwrite" in said.stderr, said.stderr
 
 
 @test(forebay_only=True)

@@ -43,9 +43,12 @@ pub(crate) struct Options {
     /// Bytes of each request, up to 32MiB
     #[arg(long, default_value = "8KiB", value_parser = size::parse)]
     block_size: u64,
-    /// Share of writes
+    /// Share of writes, which need --overwrite
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     write_percent: u32,
+    /// Writes to the exports: what is there is lost
+    #[arg(long)]
+    overwrite: bool,
     /// Only the first bytes of each export
     #[arg(long, value_parser = size::parse)]
     region: Option<u64>,
@@ -79,6 +82,10 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
+    ensure!(
+        options.write_percent == 0 || options.overwrite,
+        "writes destroy what is on the exports: give --overwrite if nobody needs it"
+    );
     let mut connections = Vec::new();
     let of = options.connections as u64;
     for (t, target) in options.targets.iter().enumerate() {
@@ -324,5 +331,14 @@ mod tests {
         let summary = done[0].writes.summary().unwrap();
         assert!(summary.max_us >= silence.as_micros() as f64 * 0.99, "{summary:?}");
         assert!(done[0].answered > 0);
+    }
+
+    #[test]
+    fn writes_need_the_word_that_the_exports_may_be_overwritten() {
+        let refused = |line: &str| run(&options(line)).err().unwrap().to_string();
+        assert!(refused("--write-percent 1").contains("--overwrite"));
+        for allowed in ["--write-percent 1 --overwrite", "--write-percent 0", ""] {
+            assert!(!refused(allowed).contains("--overwrite"), "{allowed}");
+        }
     }
 }

@@ -29,6 +29,8 @@ use crate::size;
 const SILENT_MAX: Duration = Duration::from_secs(30);
 /// Looks at a ring between two looks at the clock.
 const LOOKS: u32 = 1 << 22;
+/// Bytes of the requests that `--check` makes.
+const CHECKED: [usize; 5] = [512, 4096, 12_288, 65_536, 1 << 20];
 
 /// How a client learns of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,9 +55,12 @@ pub(crate) struct Options {
     /// Bytes of each request
     #[arg(long, default_value = "8KiB", value_parser = size::parse)]
     block_size: u64,
-    /// Writes instead of reads
+    /// Writes instead of reads; needs --overwrite
     #[arg(long)]
     write: bool,
+    /// Writes to the disk: what is there is lost
+    #[arg(long)]
+    overwrite: bool,
     /// Only the first bytes of the disk
     #[arg(long, value_parser = size::parse, default_value = "128MiB")]
     region: u64,
@@ -68,7 +73,7 @@ pub(crate) struct Options {
     /// Time before it, not measured
     #[arg(long, default_value_t = 0.5)]
     warm_up: f64,
-    /// Checks what is read instead of measuring; what is there is lost
+    /// Checks what is read instead of measuring; needs --overwrite
     #[arg(long)]
     check: bool,
     /// Process whose CPU time counts as the server's; may be repeated
@@ -93,6 +98,10 @@ type Transport = Arc<RwLock<Box<VirtioBlkTransport>>>;
 
 /// Attaches, and runs or checks.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
+    ensure!(
+        options.overwrite || !(options.write || options.check),
+        "--write and --check destroy what is on the disk: give --overwrite if nobody needs it"
+    );
     let features = VirtioFeatureFlags::VERSION_1.bits()
         | VirtioFeatureFlags::RING_EVENT_IDX.bits()
         | VirtioFeatureFlags::RING_INDIRECT_DESC.bits()
@@ -110,6 +119,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
         clients.push(Client::new(&transport, queue, number, each, options.wait)?);
     }
     if options.check {
+        let longest = CHECKED[CHECKED.len() - 1] as u64;
+        ensure!(size > longest, "--check needs a disk of more than {} MiB", longest >> 20);
         let started = Instant::now();
         for client in &mut clients {
             check(client, size).context("the device does not read back what was written")?;
@@ -299,7 +310,7 @@ fn drive(
 
 /// Writes, reads back, flushes, discards and zeroes.
 fn check(client: &mut Client, size: u64) -> anyhow::Result<()> {
-    for (round, len) in [512_usize, 4096, 12_288, 65_536, 1 << 20].into_iter().enumerate() {
+    for (round, len) in CHECKED.into_iter().enumerate() {
         let offset = (round as u64 * 1_234_567) / 512 * 512 % (size - len as u64) / 512 * 512;
         let byte = |at: usize| (at * 7 + at / 512 + round * 31 + 1) as u8;
         client.one(|queue, memory| {
