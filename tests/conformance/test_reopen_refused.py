@@ -27,8 +27,9 @@ def what_could_not_be_opened_again_is_not_ended(bed):
 def what_no_engine_can_have_is_found_out_before_the_disk_ends(bed):
     served, verifier = begin(bed, "a", 'flash = "%s:24MiB"\nmode = "write-back"\n' % bed.path("pool"))
     eventually(lambda: served.stats("a")["flash"]["slots_used"] > 100, "something is cached on flash")
-    changes = told(bed, served, "set", "a", "--block-size", "4KiB", "--metadata-limit", "64KiB", code=1)
-    assert "metadata" in changes["a"][1] and "goes on as it was" not in changes["a"][1], changes
+    for more in (["--dry-run"], []):
+        changes = told(bed, served, "set", "a", "--block-size", "4KiB", "--metadata-limit", "64KiB", *more, code=1)
+        assert "metadata" in changes["a"][1] and "goes on as it was" not in changes["a"][1], changes
     assert settings(bed, served)["block-size"]["value"] == "8KiB"
     assert "opened again" not in served.events() and served.stats("a")["flash"]["slots_used"] > 100
     # At a start neither.

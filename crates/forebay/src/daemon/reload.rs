@@ -88,7 +88,9 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     })?;
     let found = differences(&listening(state, &new), &new);
     let mut changes: Vec<Change> = found.iter().map(shown_as).collect();
-    if !dry_run {
+    if dry_run {
+        reopen::try_out(state, &new, &found, &mut changes).await;
+    } else {
         keep(state, &new).await;
         let told = match found.is_empty() {
             true => format!("reload: {shown} says what is in force"),

@@ -27,15 +27,16 @@ use forebay_shard::{Drained, PrimaryState};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::api::Change;
 use super::control::ControlState;
 use super::ending::{self, Left};
 use super::opener::{Missing, Ready};
 use super::opening::{Opened, check_memory, check_spec};
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
-use crate::config::DiskSpec;
-use crate::config::difference::{self, is_same_pool, is_unit, outlives_its_opening};
+use crate::config::difference::{self, Difference, is_same_pool, is_unit, outlives_its_opening};
 use crate::config::settings::Setting;
+use crate::config::{DaemonSpec, DiskSpec};
 
 /// Time that a log has to be destaged, for its disk to leave the pool.
 const DESTAGE_MAX: Duration = Duration::from_secs(10);
@@ -86,6 +87,27 @@ pub(super) async fn reopen(
         disks[at] = before;
     }
     done
+}
+
+/// Notes with the changes of a dry run what would keep disks from being opened again, as far as that can be seen before they
+/// end.
+pub(super) async fn try_out(
+    state: &Arc<ControlState>,
+    new: &DaemonSpec,
+    found: &[Difference],
+    changes: &mut [Change],
+) {
+    let old = state.opener.spec();
+    for (difference, change) in found.iter().zip(changes) {
+        let Difference::OpenedAgain(name, ..) = difference else { continue };
+        let of = |spec: &DaemonSpec| spec.disks.iter().find(|it| it.name == *name).cloned();
+        let (Some(before), Some(asked)) = (of(&old), of(new)) else { continue };
+        let Ok(served) = state.find(&name.0) else { continue };
+        let mut after = before.clone();
+        after.take_over_opened_again(&asked);
+        let possible = Reopening::of(state, &served).check(&before, &after).await;
+        change.error = possible.err().map(|why| format!("{why:#}"));
+    }
 }
 
 /// Notes that primary storage has become longer while a disk ended: opened again, the disk is as long as that.

@@ -23,7 +23,7 @@ use toml::{Table, Value};
 use super::api::{Change, ConfigInfo, Origin, Reloaded, SettingInfo};
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
-use super::{change, placement, refused, reload};
+use super::{change, placement, refused, reload, reopen};
 use crate::config::difference::{Difference, differences};
 use crate::config::sources::Sources;
 use crate::config::values::{Name, Size};
@@ -318,7 +318,9 @@ async fn change_config(
         bail!(only_at_start(keys));
     }
     let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
-    if !dry_run {
+    if dry_run {
+        reopen::try_out(state, &new, &found, &mut changes).await;
+    } else {
         keep(after).await?;
         let mut missing = reload::take_over(state, &new, Some(name), &found, &mut changes).await;
         if changes.iter().any(|change| change.error.is_some()) {
