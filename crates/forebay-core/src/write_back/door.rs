@@ -268,7 +268,9 @@ impl WriteBack {
     pub(crate) fn time_out(&self, shared: &Shared) -> LogEvent {
         let now = shared.now;
         let is_stuck = self.destage_reads_hang_at() <= now;
-        let hangs = self.log.hangs(now) || shared.log_reads.next() <= now;
+        let hangs = self.log.hangs(now)
+            || shared.log_reads.next() <= now
+            || self.log.lease_hangs_at() <= now;
         match self.log.health.failed {
             None if hangs || is_stuck => LogEvent::Fails(IoStatus::TimedOut),
             Some(_) if is_stuck => LogEvent::Lost,
@@ -282,7 +284,8 @@ impl WriteBack {
         let has_failed = self.log.health.failed.is_some();
         let guests = if has_failed { Nanos::NEVER } else { shared.log_reads.next() };
         let reads = self.destage_reads_hang_at().min(self.forgets_at()).min(guests);
-        self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(reads)
+        let leases = if has_failed { Nanos::NEVER } else { self.log.lease_hangs_at() };
+        self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(reads).min(leases)
     }
 
     /// When the reads hang that the destager waits for.

@@ -7,7 +7,7 @@
 //!   served     shard notes writes, a thread looks at primary storage                  (last_write.rs, daemon/watch.rs)
 //!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► its note removed
 //! ```
-//! [`forebay_core::flash_pool::fence`] judges without I/O; this gathers what it judges, and keeps the sidecar.
+//! [`forebay_core::flash_pool::fence`] judges without I/O; `examined.rs` gathers what it judges, and this keeps the sidecar.
 //!
 //! **Invariants**
 //! - A sidecar never says less than the pool: that the log may be dirty stands there before the first request and

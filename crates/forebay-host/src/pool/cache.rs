@@ -49,7 +49,7 @@ impl Pool {
     /// are in the way. What it has beyond that stays its own until [`Pool::trim_cache`].
     ///
     /// # Errors
-    /// None is free, or the medium's.
+    /// The medium's.
     pub fn take_cache(&mut self, disk: DiskNumber, bytes: u64) -> Result<CacheArea> {
         let wanted = self.segments_for(bytes);
         self.check_tables()?;
@@ -61,7 +61,6 @@ impl Pool {
         self.taken[usize::from(disk.0)] = true;
         let kept = self.cache_of(disk);
         let mut slots = self.lease_up_to(disk, wanted)?;
-        ensure!(!slots.is_empty(), "the flash {} has no free segment", self.file.path().display());
         slots.truncate(wanted);
         let former = self.tables.held(disk, Role::Index);
         let former = (!former.is_empty()).then(|| self.areas(&former, u64::MAX).remove(0));
@@ -103,7 +102,7 @@ impl Pool {
             true => pool.free_but_for_logs() >= more,
             false => pool.spare_for_cache(0) >= more as u64 * pool.geometry().segment_size(),
         };
-        while is_own && !has_room(self) && self.give_up_a_cache() {}
+        while is_own && !has_room(self) && self.may_get(more) && self.give_up_a_cache() {}
         ensure!(
             has_room(self),
             "the flash {} has no room for {more} more segments of its cache",
@@ -145,7 +144,7 @@ impl Pool {
                 let row = pool.lowest_row(wanted).len();
                 row == wanted && pool.free_but_for_logs() >= wanted
             };
-            while !has_room(self) && self.give_up_a_cache() {}
+            while !has_room(self) && self.may_get(wanted) && self.give_up_a_cache() {}
             if !has_room(self) || wanted == 0 {
                 return Ok(None);
             }
@@ -242,16 +241,33 @@ impl Pool {
 
     /// Free segments, without those that a log needs which does not go on yet: its disk would be refused.
     fn free_but_for_logs(&self) -> usize {
+        self.free_segments().count().saturating_sub(self.kept_for_logs())
+    }
+
+    fn kept_for_logs(&self) -> usize {
         let waits = |number: DiskNumber| {
             !self.reopened[usize::from(number.0)] && self.tables.log_segments(number) > 0
         };
         let logs = self.tables.disks().filter(|(number, _)| waits(*number)).count();
-        self.free_segments().count().saturating_sub(logs * SPARE_SEGMENTS as usize)
+        logs * SPARE_SEGMENTS as usize
+    }
+
+    /// True when a cache gets so many once others have gone, which nobody has taken over.
+    fn may_get(&self, wanted: usize) -> bool {
+        let is_free = |(_, holder): &(SegmentId, Holder)| match holder {
+            Holder::Free => true,
+            Holder::Leased(lease) => {
+                lease.role != Role::Log && !self.taken[usize::from(lease.disk.0)]
+            }
+            Holder::Metadata => false,
+        };
+        let all = self.tables.leases.iter().filter(is_free).count();
+        all >= wanted + self.kept_for_logs()
     }
 
     /// Free segments for slots: in a row where there is one, else from the low end; fewer when there are no more.
     fn free_for_cache(&mut self, wanted: usize) -> Vec<SegmentId> {
-        while self.free_but_for_logs() < wanted && self.give_up_a_cache() {}
+        while self.free_but_for_logs() < wanted && self.may_get(1) && self.give_up_a_cache() {}
         let wanted = wanted.min(self.free_but_for_logs());
         let row = self.lowest_row(wanted);
         match row.len() == wanted {

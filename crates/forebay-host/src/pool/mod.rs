@@ -3,7 +3,7 @@
 //! ```text
 //!   Pool::open ─► find or make a disk's record ─► recover its log ─► leases ─► committed ─► served
 //!   (locked)      (record.rs)                     (recover.rs)                             │
-//!              shard ──Lease, Unlease──► owner thread ──answer──► shard                    │ (owner.rs)
+//!              shard ──Lease, Renew, Unlease──► owner thread ──answer──► shard             │ (owner.rs)
 //!   Pool::close ◄─── owner thread ◄────────────────────────────────────────────────────────┘
 //! ```
 //! `forebay_core::flash_pool` has the format; this has its I/O. Cache segments are taken from the low end, contiguous for each

@@ -3,9 +3,9 @@
 //! for flash, shards may not.
 //!
 //! ```text
-//!   shard ── lease, free, void, reserve ──┐
-//!                                         ├──► one queue ──► Pool (locked) ──► durable ──► answer (not locked)
-//!   control plane ── close, cache size ───┘
+//!   shard ── lease, renew, free, void, reserve ──┐
+//!                                                ├──► one queue ──► Pool (locked) ──► durable ──► answer (not locked)
+//!   control plane ── close, cache size ──────────┘
 //! ```
 //! **Invariants**
 //! - One queue: a disk's record is closed behind everything that its shard asked for before it told that the disk has ended.

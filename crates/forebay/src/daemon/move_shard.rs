@@ -102,7 +102,7 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
         let of = || format!("disk '{}'", served.name());
         let disk = spec.disks.iter().find(|disk| disk.name.0 == served.name());
         let disk = disk.context("it is leaving").with_context(of)?;
-        Reopening::of(state, served).check(disk, disk).await.with_context(of)?;
+        Reopening::of(state, served).check(disk, (disk, &spec.disks)).await.with_context(of)?;
         flash_as_it_is.push(served.hold_flash().await.with_context(of)?);
         advice::settle(served).await;
         moving.push(Moving { disk, served: served.clone(), stage: Stage::Serving });

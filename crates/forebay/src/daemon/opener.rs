@@ -57,6 +57,15 @@ pub(super) struct Ready {
 /// Memory that a RAM cache waits for, and which part of it.
 pub(super) type Missing = (Weak<Arena>, ByteRange);
 
+/// A disk, and all others as they are with it.
+pub(super) type Among<'a> = (&'a DiskSpec, &'a [DiskSpec]);
+
+/// A disk as it is opened among all of them: none gets more flash for its cache than they bring.
+pub(super) fn limited((disk, disks): Among<'_>) -> DiskSpec {
+    let limit = flash::limit(disk, disks);
+    DiskSpec { flash_sharing: Sharing { limit, ..disk.flash_sharing }, ..disk.clone() }
+}
+
 impl Opener {
     pub(super) fn new(
         spec: Arc<DaemonSpec>,
@@ -106,9 +115,7 @@ impl Opener {
     /// # Errors
     /// As of [`Opener::open`].
     pub(super) fn open_among(&self, disk: &DiskSpec, disks: &[DiskSpec]) -> Result<Opened> {
-        let limit = flash::limit(disk, disks);
-        let flash_sharing = Sharing { limit, ..disk.flash_sharing };
-        let asked = DiskSpec { flash_sharing, ..disk.clone() };
+        let asked = limited((disk, disks));
         opening::open(&asked, self.flash.of(disk, disks)?, self.state())
     }
 

@@ -22,7 +22,6 @@ use forebay_core::engine::ConfigError;
 use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
-use forebay_host::population::Hold;
 use forebay_shard::{Drained, PrimaryState};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -30,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::api::Change;
 use super::control::ControlState;
 use super::ending::{self, Left};
-use super::opener::{Missing, Ready};
+use super::opener::{Among, Missing, Ready};
 use super::opening::{Opened, check_memory, check_spec};
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
@@ -105,7 +104,7 @@ pub(super) async fn try_out(
         let Ok(served) = state.find(&name.0) else { continue };
         let mut after = before.clone();
         after.take_over_opened_again(&asked);
-        let possible = Reopening::of(state, &served).check(&before, &after).await;
+        let possible = Reopening::of(state, &served).check(&before, (&after, &new.disks)).await;
         change.error = possible.err().map(|why| format!("{why:#}"));
     }
 }
@@ -145,30 +144,24 @@ impl std::fmt::Debug for LateOpening {
     }
 }
 
-/// A disk, and all others as they are with it.
-pub(super) type Among<'a> = (&'a DiskSpec, &'a [DiskSpec]);
-
 /// What it takes, with the disk as it is served.
 pub(super) struct Reopening<'a> {
     state: &'a Arc<ControlState>,
     served: Arc<ServedDisk>,
     /// What changes.
     what: String,
-    /// The memory that it gives back is for itself.
-    _hold: Hold,
 }
 
 impl<'a> Reopening<'a> {
     /// Of a disk as it is served, which does not change by it.
     pub(super) fn of(state: &'a Arc<ControlState>, served: &Arc<ServedDisk>) -> Reopening<'a> {
-        let _hold = state.opener.hold_memory();
-        Reopening { state, served: served.clone(), what: String::new(), _hold }
+        Reopening { state, served: served.clone(), what: String::new() }
     }
 
     async fn carry_out(&self, before: Among<'_>, after: Among<'_>) -> Result<()> {
         let leaves_pool = before.0.flash.is_some()
             && (!is_same_pool(before.0, after.0) || self.makes_room(after));
-        self.check(before.0, after.0).await?;
+        self.check(before.0, after).await?;
         if leaves_pool {
             self.served.handle.check_leave().await?;
         }
@@ -181,6 +174,8 @@ impl<'a> Reopening<'a> {
             return Err(why);
         }
         advice::settle(&self.served).await;
+        // What it gives back it needs again.
+        let _memory = self.state.opener.hold_memory();
         let began = Instant::now();
         let ended = self.end_beneath(before, leaves_pool).await?;
         let Err(why) = self.open_after(ended, after, leaves_pool).await else {
@@ -271,7 +266,8 @@ impl<'a> Reopening<'a> {
     }
 
     /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened.
-    pub(super) async fn check(&self, before: &DiskSpec, after: &DiskSpec) -> Result<()> {
+    pub(super) async fn check(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
+        let after = &opener::limited(among);
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");
         ensure!(

@@ -46,7 +46,11 @@ impl Rig {
 
 /// A log of one segment, and a pool that has no other.
 fn alone() -> Rig {
-    let mut rig = Rig::new(with_log());
+    alone_with(with_log())
+}
+
+fn alone_with(config: Config) -> Rig {
+    let mut rig = Rig::new(config);
     rig.tick(0);
     assert_eq!(std::mem::take(&mut rig.leases.0), 1);
     rig.engine.leased(rig.now, Ok((SegmentId(0), 0)), &mut rig.actions);
@@ -144,4 +148,48 @@ fn a_log_that_ends_or_is_left_or_failed_leases_nothing_anew() {
         }
         assert_eq!(rig.renewed, [], "way {way}");
     }
+}
+
+#[test]
+fn a_segment_that_never_comes_ends_the_log_and_stops_no_guest() {
+    let mut rig = alone();
+    rig.write(1, 0, 512 * KIB, 1);
+    while rig.renewed.is_empty() {
+        rig.refuse_leases();
+        match rig.pending.is_empty() {
+            true => rig.tick(10),
+            false => rig.complete(0, IoStatus::Ok),
+        }
+    }
+    assert!(!rig.has_reply(1));
+    let before = rig.now;
+    rig.settle();
+    while !rig.has_reply(1) {
+        rig.now = rig.now.max(rig.engine.next_deadline());
+        rig.tick(0);
+        rig.settle();
+    }
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
+    let limit = Nanos(rig.engine.config().flash_timeout.0 * 9);
+    assert!(rig.now.since(before) < limit, "{:?}", rig.now.since(before));
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    // It comes after all, and changes nothing.
+    rig.renew_it(SegmentId(0));
+    rig.settle();
+    rig.expect_bytes(0, 4096, 1);
+}
+
+#[test]
+fn a_log_that_has_less_than_it_may_is_full_with_what_it_has() {
+    let mut config = with_log();
+    config.write_log.as_mut().expect("a log").segments_max = 64;
+    let mut rig = alone_with(config);
+    for tag in 1..=20 {
+        rig.write(tag, tag % 16 * 64 * KIB, 16 * KIB, tag as u8);
+        rig.settle_alone(tag);
+    }
+    // Nobody waits for a flush, and the epoch under way is destaged all the same.
+    assert!(rig.now < Nanos::from_millis(1_000), "{:?}", rig.now);
+    let said = rig.events.iter().filter(|event| **event == Event::LogHasRoom).count();
+    assert!(said < 3, "{said} {:?}", rig.events);
 }

@@ -104,7 +104,7 @@ impl WriteBack {
 
     pub(in crate::write_back) fn fill(&self) -> Fill {
         // What was destaged and is not free yet takes room, too, but comes back with the next flush.
-        Fill { dirty: self.occupied_bytes(), capacity: self.log.segments.pages_max() * PAGE }
+        Fill { dirty: self.occupied_bytes(), capacity: self.log.segments.pages_there() * PAGE }
     }
 
     /// True when writers are slowed.

@@ -10,6 +10,7 @@ use crate::cx::io::IoKind;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::{Nanos, Sequence};
 use crate::status::IoStatus;
+use crate::write_back::log::hang_at;
 use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Notes that fail in a row before the log counts as failed; the dirty bytes of one that did count as lost.
@@ -252,7 +253,7 @@ impl WriteBack {
             log.forget_segment(last);
             let id = log.segments.free_oldest();
             if renews {
-                log.segments.begin_renewal();
+                log.segments.begin_renewal(hang_at(cx));
                 cx.push(Action::Renew(id));
             } else if !is_revoked {
                 // What is on dead flash stays as it is, for whoever has to save something.

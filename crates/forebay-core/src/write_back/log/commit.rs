@@ -18,7 +18,7 @@
 //! that nobody waits for its group: it stays open for company. It is written at once when a FUA, a FLUSH, the
 //! destager or the end of the disk wants it durable, or a write finds no room in it.
 
-use super::{GroupState, WriteLog};
+use super::{GroupState, WriteLog, hang_at};
 use crate::action::{Action, IoOp, LogAction, Target};
 use crate::config::{DestageOrder, FlushSemantics};
 use crate::cx::Cx;
@@ -167,12 +167,12 @@ impl WriteBack {
         let until = cx.now.plus(cx.config.flash_timeout);
         let dirty = self.occupied_bytes();
         let log = &mut self.log;
-        let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_max() * PAGE;
+        let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_there() * PAGE;
         let two_at_a_time = keeps_up || log.config.order != DestageOrder::Strict;
         if log.health.failed.is_some() {
             return;
         }
-        if log.segments.wants_lease(cx.now) {
+        if log.segments.wants_lease(cx.now, hang_at(cx)) {
             cx.push(Action::Lease);
         }
         let group = &log.memory.groups[log.memory.open];

@@ -45,6 +45,9 @@ impl WriteBack {
         let fill = self.fill();
         let threshold = u64::from(self.log.config.throttle_percent);
         let has_room = u128::from(fill.dirty) * 500 < u128::from(fill.capacity * threshold) * 4;
+        // One that goes on in its only segment is full, and empty, over and over.
+        let waited = cx.config.backend_timeout;
+        let has_room = has_room && !(self.log.renews() && self.has_waited(cx.now, waited));
         let was = self.log.told.fullness;
         let is = if waits {
             Fullness::Full

@@ -440,7 +440,7 @@ impl WriteLog {
 
     /// True when the pool has no segment for what comes next, so that one that is freed is leased anew.
     pub(super) fn renews(&self) -> bool {
-        self.goes_on() && !self.wants.forgets_when_clean && self.segments.are_short()
+        self.goes_on() && !self.wants.forgets_when_clean && self.segments.needs_own()
     }
 
     /// True when no group is under way, in memory or to flash. What a log that failed has under way may never end, and
@@ -454,6 +454,14 @@ impl WriteLog {
         };
         let has_failed = self.health.failed.is_some();
         (has_failed || self.under_way.is_none()) && self.memory.groups.iter().all(is_empty)
+    }
+
+    /// When a segment that writers wait for does not come.
+    pub(super) fn lease_hangs_at(&self) -> Nanos {
+        match self.waiting.room.is_empty() {
+            true => Nanos::NEVER,
+            false => self.segments.lease_hangs_at(),
+        }
     }
 
     /// True when a log I/O takes too long.

@@ -36,6 +36,16 @@ struct Segment {
     writers: u32,
 }
 
+/// What is asked of the pool, and when the answer is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leasing {
+    Nothing,
+    /// A segment.
+    Another(Nanos),
+    /// One that was freed, anew.
+    Renewal(Nanos),
+}
+
 #[derive(Debug)]
 pub(in crate::write_back) struct Segments {
     pages: u32,
@@ -51,9 +61,11 @@ pub(in crate::write_back) struct Segments {
     freed: u64,
     /// Leased, and not in use, with their ordinals.
     spare: VecDeque<(SegmentId, u64)>,
-    /// A lease was asked for.
-    leasing: bool,
-    /// None was to be had: not before this time again.
+    /// What is asked of the pool.
+    leasing: Leasing,
+    /// The pool had none when it was asked last.
+    is_short: bool,
+    /// It is not asked again before this time.
     lease_after: Nanos,
     /// The next free page of the last segment.
     next_page: u32,
@@ -72,15 +84,17 @@ impl Segments {
             order: VecDeque::with_capacity(slots as usize),
             freed: 0,
             spare: VecDeque::with_capacity(2),
-            leasing: false,
+            leasing: Leasing::Nothing,
+            is_short: false,
             lease_after: Nanos(0),
             next_page: pages,
         }
     }
 
-    /// Segments in use and spare ones.
+    /// Segments in use and spare ones, and the one that is leased anew.
     pub(in crate::write_back) fn leased(&self) -> u32 {
-        (self.order.len() + self.spare.len()) as u32
+        let renewed = usize::from(matches!(self.leasing, Leasing::Renewal(_)));
+        (self.order.len() + self.spare.len() + renewed) as u32
     }
 
     pub(in crate::write_back) fn in_use(&self) -> u32 {
@@ -90,6 +104,12 @@ impl Segments {
     /// Pages that the log may take.
     pub(in crate::write_back) fn pages_max(&self) -> u64 {
         u64::from(self.pages) * u64::from(self.max)
+    }
+
+    /// Pages of those that it can have at the moment.
+    pub(in crate::write_back) fn pages_there(&self) -> u64 {
+        let most = if self.is_short { self.leased() } else { self.max };
+        u64::from(self.pages) * u64::from(most)
     }
 
     /// The next page to be written.
@@ -176,10 +196,12 @@ impl Segments {
         self.slots[slot as usize].last = last;
     }
 
-    /// True when a lease should be asked for, which it then is.
-    pub(in crate::write_back) fn wants_lease(&mut self, now: Nanos) -> bool {
+    /// True when a lease should be asked for, which it then is; an answer after `late` is late.
+    pub(in crate::write_back) fn wants_lease(&mut self, now: Nanos, late: Nanos) -> bool {
         let wants = self.lacks_spare() && now >= self.lease_after;
-        self.leasing |= wants;
+        if wants {
+            self.leasing = Leasing::Another(late);
+        }
         wants
     }
 
@@ -189,36 +211,48 @@ impl Segments {
         if waits { self.lease_after } else { Nanos::NEVER }
     }
 
+    /// When the answer of the pool is late.
+    pub(in crate::write_back) fn lease_hangs_at(&self) -> Nanos {
+        match self.leasing {
+            Leasing::Nothing => Nanos::NEVER,
+            Leasing::Another(late) | Leasing::Renewal(late) => late,
+        }
+    }
+
     /// True when there is no further segment to be had: the log has all that it may, or the pool has none.
     pub(in crate::write_back) fn can_have_no_more(&self) -> bool {
         // Also while it is asked for again.
-        let is_refused = self.lease_after > Nanos(0);
-        self.spare.is_empty() && (self.leased() >= self.max || is_refused)
+        self.spare.is_empty() && (self.leased() >= self.max || self.is_short)
     }
 
     fn lacks_spare(&self) -> bool {
-        !self.leasing && self.spare.is_empty() && self.leased() < self.max
+        !self.waits_for_lease() && self.spare.is_empty() && self.leased() < self.max
     }
 
-    /// True when the pool had no segment when one was asked for last, and the log has no other to go on in.
-    pub(in crate::write_back) fn are_short(&self) -> bool {
-        self.spare.is_empty() && self.lease_after > Nanos(0)
+    /// True when the pool had no segment, and the log has no other to go on in.
+    pub(in crate::write_back) fn needs_own(&self) -> bool {
+        self.spare.is_empty() && self.is_short
     }
 
     /// True when it is not known yet whether a segment comes.
     pub(in crate::write_back) fn waits_for_lease(&self) -> bool {
-        self.leasing
+        self.leasing != Leasing::Nothing
     }
 
-    /// A lease of one that was freed is asked for.
-    pub(in crate::write_back) fn begin_renewal(&mut self) {
-        self.leasing = true;
+    /// A lease of one that was freed is asked for; an answer after `late` is late.
+    pub(in crate::write_back) fn begin_renewal(&mut self, late: Nanos) {
+        self.leasing = Leasing::Renewal(late);
     }
 
     /// A lease that was asked for came, or not.
     pub(in crate::write_back) fn on_leased(&mut self, now: Nanos, id: Option<(SegmentId, u64)>) {
-        self.leasing = false;
-        self.lease_after = if id.is_none() { now.plus(LEASE_PAUSE) } else { Nanos(0) };
+        let asked = std::mem::replace(&mut self.leasing, Leasing::Nothing);
+        match id {
+            None => (self.is_short, self.lease_after) = (true, now.plus(LEASE_PAUSE)),
+            // Of one of its own nobody knows whether the pool has another.
+            Some(_) if matches!(asked, Leasing::Renewal(_)) => {}
+            Some(_) => (self.is_short, self.lease_after) = (false, Nanos(0)),
+        }
         self.spare.extend(id);
     }
 

@@ -26,7 +26,7 @@ impl Opening<'_> {
     /// Takes the disk's part of flash for cached data, where it is to have one. The engine is to use what was free.
     ///
     /// # Errors
-    /// None is free, or the medium's.
+    /// The medium's.
     pub(super) fn take_cache(&mut self, session: &Session) -> Result<Cache> {
         let number = session.disk.number;
         if self.config.flash_bytes == 0 {
@@ -47,10 +47,13 @@ impl Opening<'_> {
             // A block lies in one segment.
             session.disk.pool.lock().drop_cache(number)?;
             (self.config.flash_bytes, self.config.flash_room) = (0, 0);
-            let text = format!(
-                "there is no cache on flash: its segments of {} have no room for a block",
-                rounded(segment)
-            );
+            let text = match area.bytes() {
+                0 => "there is no cache on flash: all of it is taken, or kept for logs that are not destaged".to_owned(),
+                _ => format!(
+                    "there is no cache on flash: its segments of {} have no room for a block",
+                    rounded(segment)
+                ),
+            };
             self.notes.push((Severity::Warning, text));
             return Ok(Cache::default());
         }
