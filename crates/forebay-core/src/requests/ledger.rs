@@ -26,6 +26,8 @@ pub(crate) enum LatencyOf {
     Read(Source),
     Write,
     CompareAndWrite,
+    /// A discard, or a write of zeroes.
+    Zero,
     Flush,
 }
 
@@ -149,8 +151,12 @@ impl Ledger {
     pub(crate) fn note_waited(&mut self, request: &InFlight, of: LatencyOf, now: Nanos) {
         let kind = match of {
             LatencyOf::Read(_) => 0,
-            LatencyOf::Write | LatencyOf::CompareAndWrite => 1,
+            LatencyOf::Write => 1,
             LatencyOf::Flush => 2,
+            // Their times differ so much from a write's that a sum of both says nothing.
+            LatencyOf::CompareAndWrite | LatencyOf::Zero => {
+                return self.slowest.note(request, now);
+            }
         };
         self.unsent.get_or_insert_default()[kind].add_all(&request.waited);
         self.slowest.note(request, now);
@@ -159,13 +165,12 @@ impl Ledger {
     /// Where the time of requests went.
     pub(crate) fn time(&self) -> TimeStatistics {
         let [read, write, flush] = &self.waited;
-        let Latencies { read: reads, write: writes, compare_and_write, flush: flushes, .. } =
-            &self.latencies;
-        let sum = |of: &[&Latency]| of.iter().map(|it| it.sum_ns()).fold(0, u64::saturating_add);
+        let Latencies { read: reads, write: writes, flush: flushes, .. } = &self.latencies;
+        let all_reads = reads.iter().map(Latency::sum_ns).fold(0, u64::saturating_add);
         TimeStatistics {
-            read: read.of(sum(&reads.each_ref())),
-            write: write.of(sum(&[writes, compare_and_write])),
-            flush: flush.of(sum(&[flushes])),
+            read: read.of(all_reads),
+            write: write.of(writes.sum_ns()),
+            flush: flush.of(flushes.sum_ns()),
         }
     }
 
@@ -198,6 +203,7 @@ impl Ledger {
                 LatencyOf::CompareAndWrite => {
                     self.latencies.compare_and_write.record(latency, count);
                 }
+                LatencyOf::Zero => self.latencies.zero.record(latency, count),
                 LatencyOf::Flush => self.latencies.flush.record(latency, count),
             }
         }

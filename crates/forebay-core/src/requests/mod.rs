@@ -205,7 +205,8 @@ impl Requests {
         match self.table[key].job {
             Job::Write(WriteJob { compared: true, .. }) => LatencyOf::CompareAndWrite,
             Job::Flush => LatencyOf::Flush,
-            Job::Write(_) | Job::Zero(_) | Job::Read(_) | Job::Allocation(_) => LatencyOf::Write,
+            Job::Zero(_) => LatencyOf::Zero,
+            Job::Write(_) | Job::Read(_) | Job::Allocation(_) => LatencyOf::Write,
         }
     }
 

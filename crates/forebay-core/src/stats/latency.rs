@@ -211,11 +211,14 @@ pub struct LatencyStatistics {
     pub read_flash: LatencySummary,
     /// Reads whose slowest source was primary storage.
     pub read_backend: LatencySummary,
-    /// Writes.
+    /// Writes, without compare-and-writes.
     pub write: LatencySummary,
     /// Compare-and-writes, successful or not.
     #[serde(default)]
     pub compare_and_write: LatencySummary,
+    /// Discards and writes of zeroes.
+    #[serde(default)]
+    pub zero: LatencySummary,
     /// Flushes.
     pub flush: LatencySummary,
     /// I/Os on flash.
@@ -231,10 +234,12 @@ pub struct LatencyStatistics {
 pub struct Latencies {
     /// Reads by slowest source: RAM, flash, primary storage.
     pub read: [Latency; 3],
-    /// Writes.
+    /// Writes, without compare-and-writes.
     pub write: Latency,
     /// Compare-and-writes, whatever they found.
     pub compare_and_write: Latency,
+    /// Discards and writes of zeroes.
+    pub zero: Latency,
     /// Flushes.
     pub flush: Latency,
     /// I/Os on flash.
@@ -250,10 +255,12 @@ pub struct Latencies {
 pub struct LatenciesInSteps {
     /// Reads by slowest source: RAM, flash, primary storage.
     pub read: [LatencySteps; 3],
-    /// Writes.
+    /// Writes, without compare-and-writes.
     pub write: LatencySteps,
     /// Compare-and-writes, whatever they found.
     pub compare_and_write: LatencySteps,
+    /// Discards and writes of zeroes.
+    pub zero: LatencySteps,
     /// Flushes.
     pub flush: LatencySteps,
     /// I/Os on flash.
@@ -271,6 +278,7 @@ impl Latencies {
             read: self.read.each_ref().map(Latency::steps),
             write: self.write.steps(),
             compare_and_write: self.compare_and_write.steps(),
+            zero: self.zero.steps(),
             flush: self.flush.steps(),
             flash_io: self.flash_io.steps(),
             log_io: self.log_io.steps(),
@@ -291,6 +299,7 @@ impl Latencies {
             read_backend: self.read[2].summary(),
             write: self.write.summary(),
             compare_and_write: self.compare_and_write.summary(),
+            zero: self.zero.summary(),
             flush: self.flush.summary(),
             flash_io: self.flash_io.summary(),
             log_io: self.log_io.summary(),

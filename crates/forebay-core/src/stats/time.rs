@@ -131,7 +131,7 @@ impl TimeSplit {
 pub struct TimeStatistics {
     /// Reads.
     pub read: TimeSplit,
-    /// Writes, discards and compare-and-writes.
+    /// Writes, without compare-and-writes.
     pub write: TimeSplit,
     /// Flushes.
     pub flush: TimeSplit,

@@ -170,13 +170,14 @@ fn describe(stats: &DiskStats) -> String {
 
 fn latencies(engine: &Statistics) -> String {
     let latency = &engine.latency;
-    let rows: [(&str, &LatencySummary); 10] = [
+    let rows: [(&str, &LatencySummary); 11] = [
         ("reads", &latency.read),
         ("  from RAM", &latency.read_ram),
         ("  from flash", &latency.read_flash),
         ("  from primary storage", &latency.read_backend),
         ("writes", &latency.write),
         ("compare-and-writes", &latency.compare_and_write),
+        ("discards and zeroes", &latency.zero),
         ("flushes", &latency.flush),
         ("flash I/O", &latency.flash_io),
         ("write log I/O", &latency.log_io),

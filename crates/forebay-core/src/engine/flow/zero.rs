@@ -249,7 +249,7 @@ impl Parts {
             return self.join_flush(key, cx);
         }
         self.primary.note_acknowledged();
-        self.requests.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Write), cx);
+        self.requests.answer(key, IoStatus::Ok, ReplyData::None, Some(LatencyOf::Zero), cx);
         self.requests.forget(key, cx);
     }
 }

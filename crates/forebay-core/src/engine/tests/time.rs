@@ -116,6 +116,37 @@ fn a_writer_waits_for_room_in_the_log() {
 }
 
 #[test]
+fn the_time_of_writes_is_that_of_the_writes_that_are_counted() {
+    for (config, kind) in [(config(), "without a log"), (with_log(), "with one")] {
+        let mut rig =
+            if config.write_log.is_some() { write_back(config) } else { Rig::new(config) };
+        let before = rig.engine.statistics(rig.now);
+        rig.write_with(1, 0, 4096, 7, true);
+        rig.pass(4);
+        rig.settle();
+        rig.submit(2, 8192, 4096, Op::Discard { fua: true });
+        rig.pass(900);
+        rig.settle();
+        let zeroes = Op::WriteZeroes { may_unmap: false, fast_only: false, fua: true };
+        rig.submit(3, 16384, 4096, zeroes);
+        rig.pass(700);
+        rig.settle();
+        rig.compare_and_write(4, 0, &[7; 512], 8, true);
+        rig.pass(500);
+        rig.settle();
+        let now = rig.engine.statistics(rig.now);
+        assert_eq!(now.counters.writes, before.counters.writes + 1);
+        let write = now.time.write.since(&before.time.write);
+        assert_eq!(write.total_ns, 4 * MS, "{kind}: {write:?}");
+        let latency = &now.latency;
+        assert_eq!((latency.write.count, latency.write.sum_ns), (1, 4 * MS), "{kind}");
+        assert_eq!((latency.zero.count, latency.zero.sum_ns), (2, 1600 * MS), "{kind}");
+        assert_eq!(latency.compare_and_write.sum_ns, 500 * MS, "{kind}");
+        rig.check_sums();
+    }
+}
+
+#[test]
 fn the_slowest_request_of_each_minute_is_kept_for_an_hour() {
     let mut rig = Rig::new(config());
     for (tag, millis) in [(1, 5), (2, 9), (3, 7)] {
