@@ -200,8 +200,6 @@ pub enum Source {
     Flash,
     /// At least a part from primary storage.
     Backend,
-    /// From an earlier read in flight, which fetched it.
-    Joined,
 }
 
 /// The answer to one request.

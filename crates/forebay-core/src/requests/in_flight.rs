@@ -88,11 +88,13 @@ impl InFlight {
             (Stage::Room, _) => Wait::Room,
             (Stage::Logged | Stage::Durable, _) => Wait::Log,
             (Stage::Throttled, _) => Wait::Throttle,
-            (Stage::Running, Job::Read(ReadJob { source: Source::Flash, .. })) => Wait::Flash,
-            // What an earlier read fetches it waited for in the queue.
-            (Stage::Running, Job::Read(ReadJob { source: Source::Ram | Source::Joined, .. })) => {
-                Wait::Queue
-            }
+            (Stage::Running, Job::Read(job)) => match job.source {
+                // What an earlier read fetches it waited for in the queue.
+                _ if job.found == FoundHere::Joined => Wait::Queue,
+                Source::Ram => Wait::Queue,
+                Source::Flash => Wait::Flash,
+                Source::Backend => Wait::PrimaryStorage,
+            },
             (Stage::Running | Stage::Flush, _) => Wait::PrimaryStorage,
         };
         self.waited.add(wait, now.since(self.since));
@@ -145,6 +147,16 @@ pub(crate) enum ReadFor {
     },
 }
 
+/// What of a read needed no asking for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundHere {
+    Nothing,
+    /// Some of it was in the cache.
+    Part,
+    /// All of it, in the bytes of an earlier read in flight; its source is that one's.
+    Joined,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadJob {
     pub purpose: ReadFor,
@@ -164,8 +176,8 @@ pub(crate) struct ReadJob {
     pub cursor: u64,
     /// The slowest source so far.
     pub source: Source,
-    /// Some of it was in the cache.
-    pub any_cached: bool,
+    /// What of it was found here.
+    pub found: FoundHere,
     /// The log holds pages of it in parts: what the log had freed when they were seen.
     pub partial: Option<u64>,
     /// Up to which page, and which of its layers, those parts are in place.

@@ -35,7 +35,7 @@ use crate::engine::Parts;
 use crate::geometry::{ByteRange, COMPARE_MAX, PAGE};
 use crate::ids::IoId;
 use crate::request::Request;
-use crate::requests::in_flight::{Job, ReadFor, ReadJob, WriteJob};
+use crate::requests::in_flight::{FoundHere, Job, ReadFor, ReadJob, WriteJob};
 use crate::requests::ledger::LatencyOf;
 use crate::requests::overlap::Access;
 use crate::status::IoStatus;
@@ -81,7 +81,7 @@ impl Parts {
             target,
             cursor: target.start,
             source: Source::Ram,
-            any_cached: false,
+            found: FoundHere::Nothing,
             partial: None,
             overlay: (target.start, 0),
         };

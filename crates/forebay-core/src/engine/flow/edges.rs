@@ -22,7 +22,7 @@ use crate::engine::Parts;
 use crate::geometry::ByteRange;
 use crate::ids::RequestTag;
 use crate::request::{Op, Request};
-use crate::requests::in_flight::{Job, ReadFor, ReadJob};
+use crate::requests::in_flight::{FoundHere, Job, ReadFor, ReadJob};
 use crate::requests::overlap::Access;
 
 /// Background fetches under way at most.
@@ -66,7 +66,7 @@ impl Parts {
             target: edge,
             cursor: edge.start,
             source: Source::Ram,
-            any_cached: false,
+            found: FoundHere::Nothing,
             partial: None,
             overlay: (edge.start, 0),
         };

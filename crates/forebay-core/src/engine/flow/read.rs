@@ -22,7 +22,7 @@ use crate::geometry::{ByteRange, GranuleMask, REQUEST_MAX};
 use crate::ids::BlockIndex;
 use crate::misses::Fate;
 use crate::request::Request;
-use crate::requests::in_flight::{Job, ReadFor, ReadJob};
+use crate::requests::in_flight::{FoundHere, Job, ReadFor, ReadJob};
 use crate::requests::ledger::LatencyOf;
 use crate::requests::overlap::Access;
 use crate::status::IoStatus;
@@ -85,7 +85,7 @@ impl Parts {
             target,
             cursor: target.start,
             source: Source::Ram,
-            any_cached: false,
+            found: FoundHere::Nothing,
             partial: None,
             overlay: (target.start, 0),
         };
@@ -261,7 +261,7 @@ impl Parts {
         let from = self.cache.use_ram(at, &cx.grid);
         cx.push(Action::Copy { from, to: buffer.at(range) });
         cx.counters.ram_read_bytes += range.len();
-        job.any_cached = true;
+        job.found = FoundHere::Part;
         job.cursor = range.end;
     }
 
@@ -273,7 +273,7 @@ impl Parts {
         let io = RequestIo::Flash { at, bytes };
         cx.counters.flash_read_bytes += place.len();
         self.requests.start_io(key, io, Target::Flash, place, op, cx);
-        job.any_cached = true;
+        job.found = FoundHere::Part;
         job.source = job.source.max(Source::Flash);
         job.cursor = bytes.end;
     }
@@ -364,9 +364,7 @@ impl Parts {
         cx.lent += 1;
         self.requests.table[key].buffer = None;
         let data = ReplyData::Buffer { data: buffer.at(entry.range), buffer };
-        // Who joined waited for primary storage as well.
-        let slowest = if job.source == Source::Joined { Source::Backend } else { job.source };
-        let of = LatencyOf::Read(slowest);
+        let of = LatencyOf::Read(job.source);
         self.requests.answer(key, IoStatus::Ok, data, Some(of), cx);
         self.requests.forget(key, cx);
     }
@@ -380,12 +378,18 @@ impl Parts {
         let mut place = 0;
         while let Some((next, waiter)) = self.requests.overlap.next_waiter(key, place) {
             place = next;
-            self.take_over(waiter, bytes, buffer, cx);
+            self.take_over(waiter, (bytes, job.source), buffer, cx);
         }
     }
 
     /// The read `key`, which waits, takes its bytes from `buffer` if that has them all. It goes on when its range is free.
-    fn take_over(&mut self, key: Key, bytes: ByteRange, buffer: Buffer, cx: &mut Cx<'_>) {
+    fn take_over(
+        &mut self,
+        key: Key,
+        (bytes, source): (ByteRange, Source),
+        buffer: Buffer,
+        cx: &mut Cx<'_>,
+    ) {
         if !matches!(self.requests.table[key].job, Job::Read(_))
             || self.requests.table[key].answered
         {
@@ -405,11 +409,10 @@ impl Parts {
         let Some(own) = own else { return };
         cx.push(Action::Copy { from: buffer.at(wanted), to: own.at(wanted) });
         job.cursor = job.target.end;
+        job.source = source;
         if job.use_cache {
-            (job.source, job.any_cached) = (Source::Joined, true);
+            job.found = FoundHere::Joined;
             self.cache.note_use(job.target, &cx.grid);
-        } else {
-            job.source = Source::Backend;
         }
         (self.requests.table[key].job, self.requests.table[key].buffer) =
             (Job::Read(job), Some(own));
@@ -419,10 +422,10 @@ impl Parts {
         cx.counters.reads += 1;
         cx.counters.read_bytes += len;
         let counter = match job.source {
+            _ if job.found == FoundHere::Joined => &mut cx.counters.read_hits_joined,
             Source::Ram => &mut cx.counters.read_hits_ram,
             Source::Flash => &mut cx.counters.read_hits_flash,
-            Source::Joined => &mut cx.counters.read_hits_joined,
-            Source::Backend if job.any_cached => &mut cx.counters.read_hits_partial,
+            Source::Backend if job.found == FoundHere::Part => &mut cx.counters.read_hits_partial,
             Source::Backend => &mut cx.counters.read_misses,
         };
         *counter += 1;

@@ -15,7 +15,7 @@ use crate::cx::Cx;
 use crate::cx::io::RequestIo;
 use crate::engine::Parts;
 use crate::geometry::{ByteRange, PAGE, SECTOR};
-use crate::requests::in_flight::{Job, ReadJob};
+use crate::requests::in_flight::{FoundHere, Job, ReadJob};
 use crate::status::IoStatus;
 use crate::table::Key;
 use crate::write_back::WriteBack;
@@ -52,7 +52,7 @@ impl Parts {
         let mut run: Option<Run> = None;
         let mut below: Option<ByteRange> = None;
         let mut position = wanted.start;
-        job.any_cached = true;
+        job.found = FoundHere::Part;
         job.source = job.source.max(Source::Flash);
         while position < job.target.end {
             let page = grid.page_of(position);

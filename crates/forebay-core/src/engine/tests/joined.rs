@@ -111,3 +111,32 @@ fn a_read_that_waits_for_one_that_hangs_has_all_of_its_time() {
         assert!(rig.engine.is_idle());
     }
 }
+
+#[test]
+fn the_latency_of_a_read_that_joins_counts_for_the_source_of_the_earlier_one() {
+    let (ram_bytes, flash_bytes) = (0, 256 * KIB);
+    let mut rig = Rig::new(Config { ram_bytes, flash_bytes, ..config() });
+    let counts = |rig: &Rig| {
+        let latency = rig.engine.statistics(rig.now).latency;
+        [latency.read_ram.count, latency.read_flash.count, latency.read_backend.count]
+    };
+    for tag in [1, 2, 3] {
+        rig.read(tag, 8192, 4096);
+    }
+    rig.settle();
+    assert_eq!((counts(&rig), rig.counters().read_hits_joined), ([0, 0, 3], 2));
+    for tag in [4, 5, 6] {
+        rig.read(tag, 8192, 4096);
+    }
+    rig.settle();
+    assert_eq!((counts(&rig), rig.counters().read_hits_joined), ([0, 3, 3], 4));
+    // The log is on flash, too.
+    let mut rig = write_back(with_log());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.commit();
+    for tag in [2, 3] {
+        rig.read(tag, 0, 4096);
+    }
+    rig.settle();
+    assert_eq!((counts(&rig), rig.counters().read_hits_joined), ([0, 2, 0], 1));
+}
