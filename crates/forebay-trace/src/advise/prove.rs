@@ -116,13 +116,16 @@ where
         }
     }))?;
     let models = models(settings, &survey);
-    let records = &*last.make_contiguous();
-    let share = (advice.share, settings.flash);
-    let mut search = Search::new(disk, share, (records, &survey), models);
-    search.run(proposal, done)?;
     let is_whole = survey.requests() <= stretch as u64;
+    let records = last.make_contiguous();
+    let of_end = if is_whole { survey.clone() } else { survey.of_end(records) };
+    let records = &*records;
+    let share = (advice.share, settings.flash);
+    let mut search = Search::new(disk, share, (records, &of_end), models);
+    search.run(proposal, done)?;
     let (mut refused, mut weak): (Vec<Setup>, Vec<Setup>) = Default::default();
-    while refused.len() < WHOLE_MAX {
+    let mut worn = 0;
+    while refused.len() + worn < WHOLE_MAX {
         let is_weak = |setup: &Setup| weak.iter().any(|log| is_no_stronger(setup, log));
         let may = |trial: &Trial| {
             trial.flaw().is_none() && !refused.contains(&trial.setup) && !is_weak(&trial.setup)
@@ -133,24 +136,32 @@ where
             hit_ratio: best.outcome.hits.ratio,
             mean_ns: best.outcome.after.all.mean_ns,
         };
+        let (setup, spares) = (best.setup, !best.wears_out(settings.flash));
         let roomy = search.with_room(best);
-        let roomy = if search.is_possible(&roomy) { roomy } else { best.setup };
+        let roomy = if search.is_possible(&roomy) { roomy } else { setup };
         let stressed = |times| move || Ok(records.iter().map(move |it| Ok(faster(it, times))));
-        let keeps_up = best.setup.log == 0
-            || Trial::run(best.setup, models, &survey, stressed(STRESS))?.flaw().is_none();
+        let keeps_up = setup.log == 0
+            || Trial::run(setup, models, &of_end, stressed(STRESS))?.flaw().is_none();
         if !keeps_up {
-            let weak_log = best.setup;
-            weak.push(weak_log);
-            search.try_larger_log(weak_log, done)?;
+            weak.push(setup);
+            search.try_larger_log(setup, done)?;
             continue;
         }
-        let whole = match is_whole && roomy == best.setup {
+        let whole = match is_whole && roomy == setup {
             true => best.clone(),
             false => Trial::run(roomy, models, &survey, &mut open)?,
         };
         done();
+        if spares && whole.wears_out(settings.flash) {
+            // The end of the trace spares the flash, all of it does not: another setup may be better then.
+            search.learn_wear(setup, whole.outcome.flash, done)?;
+            worn += 1;
+            let is_other = search.best_of(may).is_some_and(|other| other.setup != setup);
+            if is_other && refused.len() + worn < WHOLE_MAX {
+                continue;
+            }
+        }
         if whole.flaw().is_none() {
-            let setup = best.setup;
             let room = (roomy.flash + roomy.ram).saturating_sub(setup.flash + setup.ram);
             let mut fails_in_strict_order = || -> Result<bool, Error> {
                 // Where the journal was not used, that is how it ran.
@@ -161,7 +172,7 @@ where
                     }
                 }
                 let open = stressed(STRICT_STRESS);
-                let flaw = Trial::run_in_strict_order(setup, models, &survey, open)?.flaw();
+                let flaw = Trial::run_in_strict_order(setup, models, &of_end, open)?.flaw();
                 // The order is not to blame for others.
                 Ok(matches!(flaw, Some(Flaw::LogFull | Flaw::Writes)))
             };
@@ -170,7 +181,7 @@ where
             let ran = Ran { whole: &whole, stretch, room, needs_journal };
             return Ok(proven(disk, advice, &search, ran, !weak.is_empty()));
         }
-        refused.push(best.setup);
+        refused.push(setup);
     }
     Ok(withdrawn(disk, advice, &search, !weak.is_empty()))
 }

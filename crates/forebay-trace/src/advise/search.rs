@@ -22,7 +22,7 @@ use super::trial::{Flaw, Trial};
 use super::{BLOCK_MAX, BLOCK_SIZES, Disk, POLICIES, Share};
 use crate::error::Error;
 use crate::record::Record;
-use crate::what_if::{Models, Survey};
+use crate::what_if::{Models, Survey, Wear};
 
 /// Requests that all trials together run, and trials, at least and at most.
 const REQUESTS_MAX: u64 = 16 << 20;
@@ -150,6 +150,25 @@ impl<'a> Search<'a> {
         let sparing = cheapest(&spares);
         let sparing = sparing.filter(|of| of.mean_ns() <= any.mean_ns() * (1.0 + SPARING));
         sparing.or(Some(any))
+    }
+
+    /// All of the trace wears out the flash with a setup whose trial on a part did not: tries one that spares it.
+    ///
+    /// # Errors
+    /// The trace's own.
+    pub fn learn_wear(
+        &mut self,
+        setup: Setup,
+        wear: Option<Wear>,
+        done: &(impl Fn() + Sync),
+    ) -> Result<(), Error> {
+        for trial in self.tried.iter_mut().filter(|trial| trial.setup == setup) {
+            trial.outcome.flash = wear;
+        }
+        if setup.flash > 0 {
+            self.try_all(&[Setup { admission: FlashAdmission::History, ..setup }], done)?;
+        }
+        Ok(())
     }
 
     /// The setup of `trial` with room for more of the same trace. First uses go on as in its

@@ -74,6 +74,18 @@ impl Survey {
         }
     }
 
+    /// The last requests of the trace as a trace of their own on the same disk. Their times begin anew: what is
+    /// counted by the day or by a share of the time is about them alone.
+    pub fn of_end(&self, records: &mut [Record]) -> Survey {
+        let start = records.first().map_or(0, |first| first.time_ns);
+        let mut summary = Summary::default();
+        for record in records {
+            record.time_ns = record.time_ns.saturating_sub(start);
+            summary.add(record);
+        }
+        Survey { summary, ..self.clone() }
+    }
+
     /// The primary storage that the trace needs.
     pub fn traits(&self) -> BackendTraits {
         BackendTraits {

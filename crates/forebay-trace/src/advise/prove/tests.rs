@@ -3,7 +3,7 @@ use super::super::{Known, Settings, advise};
 use super::*;
 use crate::record::Op;
 use crate::what_if::what_if;
-use forebay_core::config::Mode;
+use forebay_core::config::{FlashAdmission, Mode};
 
 const MIB: u64 = 1 << 20;
 
@@ -165,4 +165,31 @@ fn a_long_trace_is_compared_by_its_end_and_told_as_a_whole() {
     let outcome = run_again(&advice, &records, &settings);
     assert_eq!((proof.hits, proof.after), (outcome.hits, outcome.after));
     assert!(proof.words().contains("compared by the last 2,000 requests"), "{}", proof.words());
+}
+
+#[test]
+fn the_end_of_a_long_trace_wears_the_flash_in_its_own_time() {
+    let settings = Settings { flash: 64 * MIB, ..POOL };
+    let records = mixed(5);
+    let admission = proved(&records, &settings).setup.admission;
+    assert_eq!(admission, FlashAdmission::History, "it spares the flash");
+    // A request a month before the others.
+    let month = 30 * 86_400 * 1_000_000_000;
+    let later = |record: &Record| Record { time_ns: record.time_ns + month, ..*record };
+    let long: Vec<Record> = records[..1].iter().copied().chain(records.iter().map(later)).collect();
+    let advice = proved_on(records.len(), &long, &settings);
+    assert_eq!(advice.setup.admission, FlashAdmission::History, "{}", advice.sentence);
+}
+
+#[test]
+fn a_setup_that_wears_out_the_flash_before_the_end_of_a_long_trace_is_not_preferred() {
+    let settings = Settings { flash: 96 << 30, ..POOL };
+    let mut records = requests(Op::Write, random(10_000, 1 << 20));
+    let reads = requests(Op::Read, random(10_000, 300));
+    let later = |it: &Record| Record { time_ns: it.time_ns + 10_000_000_000, ..*it };
+    records.extend(reads.iter().map(later));
+    let advice = proved_on(reads.len(), &records, &settings);
+    let times = advice.drive_writes_per_day.unwrap();
+    assert_eq!(advice.setup.admission, FlashAdmission::History, "{}", advice.sentence);
+    assert!(times < 3.0, "{times}: {}", advice.sentence);
 }
