@@ -65,6 +65,27 @@ def a_disk_gets_ram_that_another_does_not_need_and_gives_it_back(bed):
     assert served.server.stop() == 0
 
 
+@test(forebay_only=True, timeout=300)
+def a_disk_whose_mode_keeps_no_reads_lends_its_ram(bed):
+    for name in "ab":
+        bed.image(name + ".raw", SIZE)
+    log = 'mode = "write-only"\nflash = "%s:4MiB"\nwrite-log = "4MiB"\n' % bed.path("flash")
+    disks = [disk(bed, name, SHARES + more).replace('ram = "8MiB"', 'ram = "16MiB"')
+             for name, more in (("a", log), ("b", ""))]
+    served = Served(bed, *disks)
+    # Both ask for the same, and RAM serves one of them.
+    readers = [Reader(bed, name) for name in "ab"]
+
+    def ram(name):
+        return served.stats(name)["ram"]["slots"] * 4096 // MIB
+    eventually(lambda: ram("b") >= 24 and ram("a") < 16, "the one that keeps reads has RAM of the other", seconds=90)
+    for reader in readers:
+        reader.stop()
+    shown = bed.run([bed.program, "disk", "show", "a", "--control", served.control])
+    assert "(LRU; write-only keeps no reads)" in shown, shown
+    assert served.server.stop() == 0
+
+
 def refused(bed, more, *cases):
     """Each option with a size that a disk at work cannot have, and why not."""
     bed.image("a.raw", SIZE)

@@ -52,6 +52,14 @@ impl Mode {
         }
     }
 
+    /// True when the mode keeps what is read in the cache.
+    pub fn keeps_reads(self) -> bool {
+        match self {
+            Mode::WriteThrough | Mode::WriteAround | Mode::WriteBack => true,
+            Mode::WriteOnly | Mode::PassThrough | Mode::Monitor => false,
+        }
+    }
+
     /// True when the mode keeps what is written in the cache.
     pub fn keeps_writes(self) -> bool {
         match self {

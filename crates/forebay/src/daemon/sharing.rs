@@ -113,8 +113,8 @@ struct Seen {
     limit: u64,
     /// What it read, and how often.
     read: (Snapshot, u64),
-    /// It is in a mode that caches.
-    caches: bool,
+    /// It is in a mode that keeps what is read, so that more would save misses.
+    keeps_reads: bool,
 }
 
 impl Seen {
@@ -160,7 +160,7 @@ impl Division {
         for seen in disks {
             let demand = self.demands.entry(seen.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
-            demand.look(seen.read.clone(), seen.caches, sizes.into_iter(), KEEP);
+            demand.look(seen.read.clone(), seen.keeps_reads, sizes.into_iter(), KEEP);
         }
         let member = |seen: &'_ Seen| {
             let mut member = seen.member(&self.demands[&seen.name]);
@@ -317,7 +317,7 @@ async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> BTreeMap<Whole, V
                 sharing,
                 limit,
                 read: (snapshot.clone(), engine.counters.reads),
-                caches: engine.mode_actual.caches(),
+                keeps_reads: engine.mode_actual.keeps_reads(),
                 whole: whole.clone(),
             };
             all.entry(whole).or_default().push(seen);

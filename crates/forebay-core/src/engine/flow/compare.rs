@@ -28,7 +28,6 @@
 //! buffer is free, it fails.
 
 use crate::action::{Action, Buffer, ReplyData, Source};
-use crate::config::Mode;
 use crate::cx::io::{IoEntry, IoKind, RequestIo};
 use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
@@ -73,7 +72,7 @@ impl Parts {
         let target = if exact { cx.align_to_backend(range) } else { grown };
         let job = ReadJob {
             purpose: ReadFor::Compare { fua },
-            admit: !exact && self.mode != Mode::WriteOnly && !cx.is_unsettled,
+            admit: !exact && self.mode.keeps_reads() && !cx.is_unsettled,
             is_doubtful: cx.is_unsettled,
             is_stream: false,
             use_cache,

@@ -14,7 +14,6 @@ use super::in_log::undestaged;
 use crate::action::{Action, Buffer, IoOp, Reply, ReplyData, Source, Target};
 use crate::cache::{Found, SlotRun};
 use crate::characteristics::Kind;
-use crate::config::Mode;
 use crate::cx::io::RequestIo;
 use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
@@ -66,7 +65,7 @@ impl Parts {
         let bypass =
             is_stream && purpose == ReadFor::Client && self.cache.passes_streams_by(&cx.config);
         let caches = self.mode.caches();
-        let refused = no_admit || self.mode == Mode::WriteOnly || bypass;
+        let refused = no_admit || !self.mode.keeps_reads() || bypass;
         let admit = caches && !refused;
         cx.counters.reads_bypassed += u64::from(caches && !admit);
         let admit = admit && !cx.is_unsettled;

@@ -54,7 +54,11 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
         describe_device(device, &mut text);
     }
     if let Some(known) = expectations {
-        let _ = writeln!(text, "  reads would hit   {} (LRU)", observed::expected(known));
+        let unless = match engine.mode_actual.caches() && !engine.mode_actual.keeps_reads() {
+            true => format!("; {} keeps no reads", engine.mode_actual),
+            false => String::new(),
+        };
+        let _ = writeln!(text, "  reads would hit   {} (LRU{unless})", observed::expected(known));
     }
     if let Some(recorder) = &engine.recorder {
         let _ = writeln!(text, "  flight recorder   {}", recorded(recorder));
