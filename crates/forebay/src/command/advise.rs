@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, bail, ensure};
-use forebay_core::stats::LatencySummary;
+use forebay_core::stats::{LatencySummary, Statistics};
 use forebay_host::date;
 use forebay_trace::advise::{
     self, Advice, Beside, Disk, Known, LATENCIES_MIN, Latency, Prediction, Settings,
@@ -153,19 +153,27 @@ fn measured(stats: &DiskStats, is_cached: bool) -> Known {
         (taken.count >= LATENCIES_MIN).then_some(Latency { mean_ns, p99_ns })
     };
     let (engine, taken) = (&stats.engine, &stats.engine.latency);
-    let written = of(&taken.write);
-    let logs = engine.mode_actual.logs();
     let destaged = engine.log.as_ref().map(|log| log.destage_latency_ns).filter(|&ns| ns > 0);
+    let backend_write = match engine.mode_actual.logs() {
+        true => destaged.map(|ns| Latency::of_mean(ns as f64)),
+        false => written_through(engine).filter(|_| is_cached),
+    };
     Known {
         ram: of(&taken.read_ram),
         flash: of(&taken.read_flash),
-        flash_write: written.filter(|_| logs),
+        // What writes into the log took is no measure: they wait for room, too, and for the throttle.
+        flash_write: of(&taken.log_io),
         backend: of(&taken.read_backend).filter(|_| is_cached),
-        backend_write: match logs {
-            true => destaged.map(|ns| Latency::of_mean(ns as f64)),
-            false => written.filter(|_| is_cached),
-        },
+        backend_write,
     }
+}
+
+/// What primary storage takes for a write, without what it waits for before. Writes into a log, in another mode, do not
+/// wait for primary storage.
+fn written_through(engine: &Statistics) -> Option<Latency> {
+    let writes = engine.latency.write.count.min(engine.counters.backend_writes);
+    let mean = engine.time.write.primary_ns as f64 / writes.max(1) as f64;
+    (writes >= LATENCIES_MIN).then_some(Latency::of_mean(mean))
 }
 
 /// The advice that was kept for a disk, if its daemon keeps any.
@@ -225,5 +233,45 @@ fn came_of(kept: &KeptAdvice, day: impl Fn(u64) -> String) -> String {
                 count(*of)
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::config::Mode;
+    use forebay_core::stats::LogStatistics;
+
+    const MS: u64 = 1_000_000;
+
+    fn taken(count: u64, mean_ns: u64) -> LatencySummary {
+        LatencySummary { count, mean_ns, ..LatencySummary::default() }
+    }
+
+    #[test]
+    fn waits_for_the_throttle_are_no_cost_of_flash() {
+        let mut stats = DiskStats::default();
+        stats.engine.mode_actual = Mode::WriteBack;
+        stats.engine.latency.write = taken(1000, 40 * MS);
+        stats.engine.latency.log_io = taken(300, 90_000);
+        let log = LogStatistics { destage_latency_ns: 5 * MS, ..LogStatistics::default() };
+        stats.engine.log = Some(log);
+        let known = measured(&stats, true);
+        assert_eq!(known.flash_write.unwrap().mean_ns, 90e3);
+        assert_eq!(known.backend_write.unwrap().mean_ns, 5e6);
+    }
+
+    #[test]
+    fn writes_into_a_log_are_no_measure_of_primary_storage() {
+        let mut stats = DiskStats::default();
+        stats.engine.mode_actual = Mode::WriteThrough;
+        // A thousand into the log before, which is gone, and then 500 that also waited for limits.
+        stats.engine.latency.write = taken(1500, 20 * MS);
+        stats.engine.counters.backend_writes = 500;
+        stats.engine.time.write.primary_ns = 500 * 4 * MS;
+        let known = measured(&stats, true);
+        assert_eq!(known.backend_write.unwrap().mean_ns, 4e6);
+        stats.engine.counters.backend_writes = 99;
+        assert_eq!(measured(&stats, true).backend_write, None, "too few");
     }
 }
