@@ -239,6 +239,7 @@ impl Cache {
             slots: ram.dir.slots().into(),
             slots_ready: ram.slots_ready().into(),
             slots_used: ram.dir.filled().into(),
+            slots_kept_empty: 0,
             metadata_bytes: ram.metadata_bytes(),
         });
         let flash = self.flash.as_ref().map(|Flash { tier, .. }| TierStatistics {
@@ -247,6 +248,7 @@ impl Cache {
             slots: tier.dir.slots().into(),
             slots_ready: tier.dir.slots().into(),
             slots_used: tier.failed.map_or(tier.dir.filled(), |_| 0).into(),
+            slots_kept_empty: tier.kept_empty().into(),
             metadata_bytes: tier.metadata_bytes(),
         });
         [ram.unwrap_or_default(), flash.unwrap_or_default()]

@@ -170,8 +170,19 @@ pub struct TierStatistics {
     pub slots_ready: u64,
     /// Blocks that the tier holds.
     pub slots_used: u64,
+    /// Blocks that the tier could hold and does not, so that the next fills need not wait.
+    #[serde(default)]
+    pub slots_kept_empty: u64,
     /// RAM for the metadata of the tier.
     pub metadata_bytes: u64,
+}
+
+impl TierStatistics {
+    /// It holds hardly less than it ever will.
+    pub fn is_full(&self) -> bool {
+        let fills = self.slots.saturating_sub(self.slots_kept_empty);
+        self.slots > 0 && self.slots_used >= fills - fills / 100
+    }
 }
 
 /// The index that keeps the cache on flash over a restart.

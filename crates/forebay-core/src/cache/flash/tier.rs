@@ -226,8 +226,12 @@ impl FlashTier {
 
     /// True when no block has to leave for another one.
     pub(in crate::cache) fn has_free(&self) -> bool {
-        let ahead = if self.changes.is_some() { self.reserve() } else { 0 };
-        self.dir.spare().0 > ahead
+        self.dir.spare().0 > self.kept_empty()
+    }
+
+    /// Slots that hold no block although some could.
+    pub(in crate::cache) fn kept_empty(&self) -> u32 {
+        if self.changes.is_some() { self.reserve() } else { 0 }
     }
 
     /// True when a slot may become free soon: its record is under way, or not all free ones were looked at.

@@ -409,3 +409,16 @@ fn what_a_part_of_a_write_drops_is_recorded_before_primary_storage_has_the_part(
     rig.settle_log();
     rig.expect_bytes(0, 32 * KIB, 2);
 }
+
+#[test]
+fn a_flash_tier_is_full_although_it_keeps_slots_empty() {
+    let mut rig = Rig::new(with_ring(128));
+    for n in 0..200 {
+        assert!(n > 120 || !rig.engine.statistics(rig.now).flash.is_full());
+        rig.read(n, n * 4096, 4096);
+        rig.settle();
+    }
+    let flash = rig.engine.statistics(rig.now).flash;
+    assert_eq!((flash.slots, flash.slots_used, flash.slots_kept_empty), (128, 126, 2));
+    assert!(flash.is_full());
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::Probe;
-use forebay_core::stats::{Statistics, TierStatistics};
+use forebay_core::stats::Statistics;
 use forebay_host::date;
 use forebay_host::events::Severity;
 use forebay_shard::DiskHandle;
@@ -259,8 +259,8 @@ async fn lru_hit_ratio(disk: &DiskHandle, cache: u64) -> Option<f64> {
 
 /// The larger tier of a disk has hardly any slot left.
 fn is_full(engine: &Statistics) -> bool {
-    let tier: &TierStatistics = if engine.flash.slots > 0 { &engine.flash } else { &engine.ram };
-    tier.slots > 0 && tier.slots_used >= tier.slots - tier.slots / 100
+    let larger = if engine.flash.slots > 0 { &engine.flash } else { &engine.ram };
+    larger.is_full()
 }
 
 #[cfg(test)]
