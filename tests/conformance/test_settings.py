@@ -6,6 +6,7 @@ import time
 
 import nbd
 from bed import MIB, eventually, free_port, pattern, test
+from test_online_changes import Control
 from test_reload import Load, Served, client, disk, images
 
 
@@ -55,12 +56,19 @@ def a_setting_that_is_changed_at_work_is_kept_over_a_restart_and_taken_back(bed)
     assert kept(bed) is None and settings(bed, served)["mode"]["origin"] == "default"
     assert told(bed, served, *mode) == {"a": ("changed", None)} and told(bed, served, *mode) == {}
     assert 'mode = "write-around"' in kept(bed)
+    control = Control(served.control)
+    control.request("GET", "/v1/disks")
+    modes = {of["name"]: of["mode"] for of in json.loads(control.getresponse().read())}
+    assert modes == {"a": "write-around", "b": "write-through"}, "as they are by now"
+    control.close()
     load.stop()
     restart(served)
     assert served.stats("a")["mode"] == "write-around" and served.stats("b")["mode"] == "write-through"
     restart(served, by_kill=True)
-    shown = settings(bed, served)["mode"]
+    origins = settings(bed, served)
+    shown = origins["mode"]
     assert (shown["value"], shown["origin"], shown["requested"]) == ("write-around", "online", None), shown
+    assert (origins["ram-limit"]["value"], origins["flash-limit"]["value"]) == ("as ram", "as the flash cache")
     assert told(bed, served, "reset", "a", "mode") == {"a": ("changed", None)}
     assert served.stats("a")["mode"] == "write-through" and kept(bed) is None
     assert "nothing of that was changed" in refused(bed, served, "reset", "a")

@@ -104,12 +104,15 @@ impl DiskSpec {
             ("mode", mode.to_string()),
             ("block-size", size(*block_size)),
             ("ram", size(*ram_bytes)),
-            ("ram-reservation", size_beside(ram_sharing.reservation, *ram_bytes)),
-            ("ram-limit", size_beside(ram_sharing.limit, *ram_bytes)),
+            ("ram-reservation", size_beside(ram_sharing.reservation, *ram_bytes, "as ram")),
+            ("ram-limit", size_beside(ram_sharing.limit, *ram_bytes, "as ram")),
             ("ram-shares", ram_sharing.shares.to_string()),
             ("flash", flash.as_ref().map_or(NONE.to_owned(), Flash::to_string)),
-            ("flash-reservation", size_beside(flash_sharing.reservation, cached)),
-            ("flash-limit", size_beside(flash_sharing.limit, cached)),
+            (
+                "flash-reservation",
+                size_beside(flash_sharing.reservation, cached, "as the flash cache"),
+            ),
+            ("flash-limit", size_beside(flash_sharing.limit, cached, "as the flash cache")),
             ("flash-shares", flash_sharing.shares.to_string()),
             ("write-log", write_log.as_ref().map_or(NONE.to_owned(), |log| size(log.bytes))),
             ("grid-offset", grid_offset.to_string()),
@@ -254,9 +257,9 @@ fn size(bytes: u64) -> String {
     Size(bytes).to_string()
 }
 
-/// A size that follows the RAM unless it was given.
-fn size_beside(bytes: u64, ram: u64) -> String {
-    if bytes == ram { "as ram".to_owned() } else { size(bytes) }
+/// A size that follows that of the cache unless it was given.
+fn size_beside(bytes: u64, cache: u64, as_cache: &str) -> String {
+    if bytes == cache { as_cache.to_owned() } else { size(bytes) }
 }
 
 fn span(time: Duration) -> String {

@@ -389,10 +389,16 @@ impl ControlState {
                 addresses.entry(name).or_default().push(listener.address.clone());
             }
         }
+        let spec = self.opener.spec();
         let present = disks.iter().filter(|disk| disk.ended().is_none());
         let present = present.map(|disk| {
             let addresses = addresses.remove(disk.name()).unwrap_or_default();
-            DiskInfo { addresses, ..disk.info() }
+            let mut info = DiskInfo { addresses, ..disk.info() };
+            // The mode may have been changed since it was opened.
+            if let Some(now) = spec.disks.iter().find(|it| it.name.0 == info.name) {
+                info.mode = now.mode.to_string();
+            }
+            info
         });
         present.collect()
     }
