@@ -33,6 +33,30 @@ const HEAD: &str = "\
 # 'forebay config save' writes them there. 'forebay disk reset' takes those of a disk back.
 ";
 
+/// Settings that are for one value of another one alone.
+const BESIDE: [(&str, &str, &[&str]); 2] = [
+    ("flush-semantics", "deferred", &["max-dirty-age", "accept-data-loss"]),
+    ("destage-order", "journaled", &["destage-journal"]),
+];
+
+/// The settings of a disk that a change leaves without a meaning. Given before it, they go; given with it, they are a mistake.
+pub(super) fn left_idle(change: &Table) -> impl Iterator<Item = &'static str> {
+    let is_other = |key, value| change.get(key).is_some_and(|it| it.as_str() != Some(value));
+    BESIDE
+        .into_iter()
+        .filter(move |&(key, value, _)| is_other(key, value))
+        .flat_map(|it| it.2)
+        .copied()
+}
+
+/// Lays a change of a disk over the settings that it has.
+fn lay_over(disk: &mut Table, change: &Table) {
+    for key in left_idle(change) {
+        disk.remove(key);
+    }
+    disk.extend(change.clone());
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -201,8 +225,7 @@ impl Changes {
 
     /// Disk `name` has these settings; others keep what they are.
     pub fn set(&mut self, name: &Name, settings: &Table) {
-        let settings = settings.iter().map(|(key, value)| (key.clone(), value.clone()));
-        self.entry(name).extend(settings);
+        lay_over(self.entry(name), settings);
     }
 
     /// Disk `name` is new, or comes back.
@@ -290,7 +313,7 @@ impl Changes {
             let name = name_in(change);
             let is_it = |disk: &&mut Value| disk.as_table().and_then(name_in) == name;
             match disks.iter_mut().find(is_it).and_then(Value::as_table_mut) {
-                Some(disk) => disk.extend(change.clone()),
+                Some(disk) => lay_over(disk, change),
                 None if change.contains_key("backend") => disks.push(Value::Table(change.clone())),
                 None => {}
             }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item};
 
-use super::changes::{Changes, name_in};
+use super::changes::{Changes, left_idle, name_in};
 use super::iscsi::{IscsiName, numbered};
 use super::values::Name;
 
@@ -52,6 +52,9 @@ pub fn with_changes(text: &str, changes: &Changes) -> Result<String> {
             tables.push(toml_edit::Table::new());
         }
         let (Some(table), Some(change)) = (tables.get_mut(at), change) else { continue };
+        for key in left_idle(change) {
+            table.remove(key);
+        }
         lay_over(table, change)?;
     }
     for at in (0..names.len()).rev() {

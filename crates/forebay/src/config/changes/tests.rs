@@ -367,3 +367,28 @@ fn a_setting_that_a_file_cannot_have_is_an_error_and_not_no_settings() {
     assert!(sources::settings(&given).is_err());
     assert!(sources::Sources::of_command(&name("a"), "mem:1MiB", &given).is_err());
 }
+
+#[test]
+fn what_a_change_leaves_idle_of_the_file_or_of_an_earlier_change_goes() {
+    let back = "\n[[disk]]\nname = \"back\"\nbackend = \"mem:64MiB\"\nmode = \"write-back\"\n\
+                flash = \"/dev/shm/flash:64MiB\"\nnbd = [\"unix:/run/back\"]\n";
+    let deferred =
+        "flush-semantics = \"deferred\"\naccept-data-loss = true\nmax-dirty-age = \"5s\"\n";
+    let journaled = "destage-journal = \"file:/san/journal\"\n";
+    let (honest, strict) = ("flush-semantics = \"honest\"\n", "destage-order = \"strict\"\n");
+    for (said, change) in [(deferred, honest), (journaled, strict)] {
+        let (file, bare) = (format!("{FILE}{back}{said}"), format!("{FILE}{back}"));
+        let mut of_file = Changes::default();
+        of_file.set(&name("back"), &table(change));
+        let mut of_change = Changes::default();
+        of_change.set(&name("back"), &table(said));
+        of_change.set(&name("back"), &table(change));
+        for (changes, text) in [(&of_file, &file), (&of_change, &bare)] {
+            let log = with(changes, text).disks[2].write_log.clone().unwrap();
+            assert!(!log.flush.0 && !log.accepts_data_loss && log.journal.is_none(), "{log:?}");
+            check_saved(changes, text);
+        }
+        let idle = said.replace("flush-semantics = \"deferred\"\n", "");
+        assert!(file::parse(&format!("{bare}{change}{idle}"), name("f")).is_err(), "given at once");
+    }
+}
