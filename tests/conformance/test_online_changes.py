@@ -21,7 +21,7 @@ KINDS = {
     "policy": ["lru", "fifo", "s3fifo", "auto"],
     "flash-admission": ["always", "history"],
     "bypass-sequential": ["64MiB", "off", "1MiB"],
-    "max-destage-rate": ["1MiB", "64MiB"],
+    "max-destage-rate": ["1MiB", "64MiB", "0"],
     "backend-timeout": ["2s", "30s"],
 }
 

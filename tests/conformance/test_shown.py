@@ -173,7 +173,6 @@ def a_full_log_is_a_state_and_an_event(bed):
 def settings_that_would_change_nothing_are_refused(bed):
     at = ["run", "mem:16MiB", "--ram", "16MiB", "--nbd", "unix:" + bed.path("s")]
     log = [*at, "--mode", "write-back", "--flash", bed.path("pool") + ":16MiB"]
-    refused(bed, [*log, "--max-destage-rate", "0"], "--max-destage-rate 0", "pause", code=2)
     refused(bed, [*log, "--max-dirty-age", "5s"], "--max-dirty-age", "deferred", code=2)
     refused(bed, [*log, "--accept-data-loss"], "--accept-data-loss", "deferred", code=2)
     refused(bed, [*log, "--flush-semantics", "deferred"], "--accept-data-loss", code=2)

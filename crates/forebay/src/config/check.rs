@@ -212,13 +212,6 @@ fn check_write_log(disk: &DiskSpec) -> Result<(), String> {
         None => {}
     }
     let Some(log) = &disk.write_log else { return Ok(()) };
-    if log.rate_max == Some(0) {
-        return Err(
-            "--max-destage-rate 0 would destage nothing, and the log would fill: give a rate, leave it out for none, or \
-             pause the disk while it runs ('forebay disk pause')"
-                .to_owned(),
-        );
-    }
     if let Some(journal) = &log.journal {
         let uses_it = log.order.is_none_or(|order| order.0 == DestageOrder::Journaled);
         if !uses_it {

@@ -91,7 +91,7 @@ pub struct DiskOptions {
     /// Blocks that go to flash: always, or by history (when flash is full, only those used again) [default: always]
     #[arg(long, value_name = "WHICH", help_heading = "Cache")]
     pub flash_admission: Option<Admission>,
-    /// Drive writes per day that the flash may take: as they run short, fewer new blocks go there [default: no limit]
+    /// Drive writes per day that the flash may take: as they run short, fewer new blocks go there; 0 for no limit [default: 0]
     #[arg(long, value_name = "N", help_heading = "Cache")]
     pub flash_dwpd: Option<DriveWrites>,
     /// Sequential streams that are not cached: auto (those that do not come back in time), those longer than SIZE, or off [default: auto]
@@ -112,7 +112,7 @@ pub struct DiskOptions {
     /// Flush primary storage between flush epochs (flush) or not (none); flush is for storage that may lose power at the same time; what only this host's page cache leads to is always flushed, in an order that is kept [default: none]
     #[arg(long, value_name = "flush|none", help_heading = "Write-back")]
     pub destage_barrier: Option<Barrier>,
-    /// Most bytes per second that are destaged [default: no limit]
+    /// Most bytes per second that are destaged; 0 for no limit [default: 0]
     #[arg(long, value_name = "SIZE", help_heading = "Write-back")]
     pub max_destage_rate: Option<Size>,
     /// A guest's flush waits until its data are durable (honest), or not (deferred). With deferred a loss of power loses up to --max-dirty-age [default: honest]
@@ -279,7 +279,7 @@ impl DiskOptions {
             flash_admission: self
                 .flash_admission
                 .unwrap_or(Admission(forebay_core::config::FlashAdmission::Always)),
-            flash_dwpd: self.flash_dwpd,
+            flash_dwpd: self.flash_dwpd.filter(|writes| writes.0 > 0.0),
             bypass_sequential: self
                 .bypass_sequential
                 .unwrap_or(Bypass(forebay_core::config::SequentialBypass::Auto)),
@@ -316,7 +316,7 @@ impl DiskOptions {
             order: self.destage_order,
             journal: self.destage_journal.clone(),
             barrier: self.destage_barrier.unwrap_or(Barrier(false)),
-            rate_max: self.max_destage_rate.map(|size| size.0),
+            rate_max: self.max_destage_rate.map(|size| size.0).filter(|rate| *rate > 0),
             flush: self.flush_semantics.unwrap_or(FlushSemantics(false)),
             dirty_age_max: self.max_dirty_age.map_or(Duration::from_secs(10), |span| span.0),
             accepts_data_loss: self.accept_data_loss,

@@ -273,10 +273,11 @@ pub struct DriveWrites(pub f64);
 impl FromStr for DriveWrites {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<DriveWrites, ValueError> {
-        let number = text.parse().ok().filter(|number| (0.001..=1000.0).contains(number));
+        let number =
+            text.parse().ok().filter(|number| *number == 0.0 || (0.001..=1000.0).contains(number));
         number.map(DriveWrites).ok_or_else(|| {
             ValueError(format!(
-                "'{text}' is no number of drive writes per day: use 0.001 to 1000, as the flash's data sheet says (often 1)"
+                "'{text}' is no number of drive writes per day: use 0.001 to 1000, as the flash's data sheet says (often 1), or 0 for no limit"
             ))
         })
     }

@@ -92,13 +92,13 @@ pub struct WhatIfArgs {
     /// Flush primary storage between flush epochs (flush) or not (none) [default: none]
     #[arg(long, value_name = "flush|none", help_heading = "Configuration")]
     pub destage_barrier: Option<Barrier>,
-    /// Most bytes per second that are destaged [default: no limit]
+    /// Most bytes per second that are destaged; 0 for no limit [default: 0]
     #[arg(long, value_name = "SIZE", help_heading = "Configuration")]
     pub max_destage_rate: Option<Size>,
     /// Blocks that go to flash: always, or by history (when flash is full, only those used again) [default: always]
     #[arg(long, value_name = "WHICH", help_heading = "Configuration")]
     pub flash_admission: Option<Admission>,
-    /// Drive writes per day that the flash may take: as they run short, fewer new blocks go there [default: no limit]
+    /// Drive writes per day that the flash may take: as they run short, fewer new blocks go there; 0 for no limit [default: 0]
     #[arg(long, value_name = "N", help_heading = "Configuration")]
     pub flash_dwpd: Option<DriveWrites>,
     /// Sequential streams that are not cached: auto (those that do not come back in time), those longer than SIZE, or off [default: auto]

@@ -392,3 +392,27 @@ fn what_a_change_leaves_idle_of_the_file_or_of_an_earlier_change_goes() {
         assert!(file::parse(&format!("{bare}{change}{idle}"), name("f")).is_err(), "given at once");
     }
 }
+
+#[test]
+fn a_limit_that_the_file_has_is_lifted_with_0() {
+    let file = format!(
+        "{FILE}flash = \"/dev/shm/flash:64MiB\"\nmode = \"write-back\"\nflash-dwpd = \"1\"\n\
+         max-destage-rate = \"1MiB\"\niops-limit = 10\nbandwidth-limit = \"1MiB\"\n"
+    );
+    let mut changes = Changes::default();
+    let all =
+        "flash-dwpd = \"0\"\nmax-destage-rate = \"0\"\niops-limit = 0\nbandwidth-limit = \"0\"";
+    let limits = |spec: &DaemonSpec| {
+        let disk = &spec.disks[1];
+        let rate = disk.write_log.as_ref().and_then(|log| log.rate_max);
+        [
+            disk.flash_dwpd.is_some(),
+            rate.is_some(),
+            disk.iops_limit.is_some(),
+            disk.bandwidth_limit.is_some(),
+        ]
+    };
+    assert_eq!(limits(&with(&changes, &file)), [true; 4]);
+    changes.set(&name("web"), &table(all));
+    assert_eq!(limits(&with(&changes, &file)), [false; 4]);
+}
