@@ -71,7 +71,7 @@ pub struct Counters {
     pub read_hits_ram: u64,
     /// Reads answered from the cache, with flash taking part.
     pub read_hits_flash: u64,
-    /// Reads that took the bytes of an earlier read in flight, in a mode with a cache.
+    /// Reads that took the bytes of an earlier read of primary storage in flight, in a mode with a cache.
     pub read_hits_joined: u64,
     /// Reads that found a part in the cache.
     pub read_hits_partial: u64,

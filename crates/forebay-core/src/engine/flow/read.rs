@@ -421,11 +421,13 @@ impl Parts {
         cx.counters.reads += 1;
         cx.counters.read_bytes += len;
         let counter = match job.source {
-            _ if job.found == FoundHere::Joined => &mut cx.counters.read_hits_joined,
             Source::Ram => &mut cx.counters.read_hits_ram,
             Source::Flash => &mut cx.counters.read_hits_flash,
-            Source::Backend if job.found == FoundHere::Part => &mut cx.counters.read_hits_partial,
-            Source::Backend => &mut cx.counters.read_misses,
+            Source::Backend => match job.found {
+                FoundHere::Joined => &mut cx.counters.read_hits_joined,
+                FoundHere::Part => &mut cx.counters.read_hits_partial,
+                FoundHere::Nothing => &mut cx.counters.read_misses,
+            },
         };
         *counter += 1;
     }
