@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -23,8 +24,6 @@ use crate::events::{EventSender, Severity};
 const PART: u64 = 64 << 20;
 /// Time after which the thread looks again whether there is memory.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// The same while it is held.
-const HELD_LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Whoever waited longer for all of its memory is told that it is there.
 const WORTH_TELLING: Duration = Duration::from_secs(5);
 
@@ -32,13 +31,21 @@ const WORTH_TELLING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Population {
     sender: mpsc::Sender<Wanted>,
-    held: Arc<()>,
+    kept: Arc<AtomicU64>,
 }
 
-/// As long as it is there, nobody is given memory: clients wait for a disk that is being opened again, and needs some of
-/// what it gave back.
-#[derive(Clone, Debug)]
-pub struct Hold(#[expect(dead_code, reason = "it counts while it is there")] Arc<()>);
+/// Memory that is left to a disk which is being opened again, as long as this is there: clients wait for it.
+#[derive(Debug)]
+pub struct Kept {
+    all: Arc<AtomicU64>,
+    own: u64,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
 
 /// Memory that a disk wants.
 pub struct Wanted {
@@ -69,17 +76,20 @@ impl Population {
     /// The kernel's.
     pub fn start(events: EventSender) -> std::io::Result<Population> {
         let (sender, receiver) = mpsc::channel();
-        let held = Arc::new(());
-        let holds = Arc::downgrade(&held);
-        let is_held = move || holds.strong_count() > 1;
-        let run = move || run(&receiver, &events, (arena::available, is_held), LOOK_AGAIN);
+        let kept = Arc::new(AtomicU64::new(0));
+        let of_disks = kept.clone();
+        let is_there = move |part| {
+            check_available(&arena::available(), part + of_disks.load(Ordering::Relaxed))
+        };
+        let run = move || run(&receiver, &events, is_there, LOOK_AGAIN);
         std::thread::Builder::new().name("population".into()).spawn(run)?;
-        Ok(Population { sender, held })
+        Ok(Population { sender, kept })
     }
 
-    /// Gives nobody memory from now on, but what it is about to give.
-    pub fn hold(&self) -> Hold {
-        Hold(self.held.clone())
+    /// Leaves so many bytes more to others from now on.
+    pub fn keep(&self, own: u64) -> Kept {
+        self.kept.fetch_add(own, Ordering::Relaxed);
+        Kept { all: self.kept.clone(), own }
     }
 
     /// Puts a disk at the end of the line.
@@ -112,7 +122,7 @@ fn headroom(all: u64) -> u64 {
 fn run(
     receiver: &Receiver<Wanted>,
     events: &EventSender,
-    (available, is_held): (impl Fn() -> Vec<Available>, impl Fn() -> bool),
+    is_there: impl Fn(u64) -> Result<(), String>,
     look_again: Duration,
 ) {
     let mut line: VecDeque<Waiting> = VecDeque::new();
@@ -121,7 +131,6 @@ fn run(
     loop {
         let patience = match line.len() {
             0 => Duration::MAX,
-            _ if is_held() => HELD_LOOK_AGAIN,
             waiting if found_too_little < waiting => Duration::ZERO,
             _ => look_again,
         };
@@ -133,12 +142,9 @@ fn run(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        if is_held() {
-            continue;
-        }
         let Some(mut first) = line.pop_front() else { continue };
         let Some(memory) = first.wanted.memory.upgrade() else { continue };
-        match first.give(&memory, &available()) {
+        match first.give(&memory, &is_there) {
             Ok(()) => found_too_little = 0,
             Err(why) => {
                 found_too_little += 1;
@@ -161,10 +167,14 @@ impl Waiting {
     ///
     /// # Errors
     /// Why it gets nothing now.
-    fn give(&mut self, memory: &Arena, available: &[Available]) -> Result<(), String> {
+    fn give(
+        &mut self,
+        memory: &Arena,
+        is_there: impl Fn(u64) -> Result<(), String>,
+    ) -> Result<(), String> {
         let place = &mut self.wanted.place;
         let end = place.end.min(place.start + PART);
-        check_available(available, end - place.start)?;
+        is_there(end - place.start)?;
         let len = (end - place.start) as usize;
         if !memory.populate(place.start, len, &self.wanted.is_wanted) {
             return Ok(());
@@ -242,7 +252,7 @@ mod tests {
         // Looks are counted; after many the disks are gone, and then the sender is.
         let state = Mutex::new((0, Some(sender), memories));
         let (state, left) = (&state, &left);
-        let available = || {
+        let is_there = |part| {
             let mut state = state.lock().unwrap();
             state.0 += 1;
             if state.0 > 40 {
@@ -250,12 +260,12 @@ mod tests {
                 state.2.clear();
             }
             let of = arena::Holder::Machine;
-            vec![Available { bytes: left.load(Ordering::Relaxed), all: ALL, of }]
+            let bytes = left.load(Ordering::Relaxed);
+            check_available(&[Available { bytes, all: ALL, is_hard: true, of }], part)
         };
         let until_done = Duration::from_micros(1);
         std::thread::scope(|scope| {
-            let thread =
-                scope.spawn(move || run(&receiver, &events, (available, || false), until_done));
+            let thread = scope.spawn(move || run(&receiver, &events, is_there, until_done));
             let wanted: u64 = arenas.iter().map(|(_, len)| len).sum();
             while !thread.is_finished() {
                 if at_first - left.load(Ordering::Relaxed) == wanted {
@@ -294,39 +304,26 @@ mod tests {
     }
 
     #[test]
-    fn while_it_is_held_nobody_gets_memory() {
-        let (events, _lines) = EventSender::for_test();
-        let (sender, receiver) = mpsc::channel();
-        let memory = Arc::new(Arena::reserve(PART as usize).unwrap());
-        let (looks, told_at) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
-        let told = told_at.clone();
-        let wanted = Wanted {
-            disk: "disk".into(),
-            memory: Arc::downgrade(&memory),
-            place: 0..PART,
-            is_wanted: Box::new(|| true),
-            tell: Box::new(move |end| told.store(end, Ordering::Relaxed)),
-        };
-        sender.send(wanted).unwrap();
-        let sender = Mutex::new(Some(sender));
-        let is_held = || {
-            let is_held = looks.fetch_add(1, Ordering::Relaxed) < 5;
-            if is_held {
-                assert_eq!(told_at.load(Ordering::Relaxed), 0);
-            } else {
-                *sender.lock().unwrap() = None;
-            }
-            is_held
-        };
-        run(&receiver, &events, (Vec::new, is_held), Duration::from_micros(1));
-        assert_eq!(told_at.load(Ordering::Relaxed), PART);
+    fn what_is_kept_for_a_disk_that_is_opened_again_is_given_to_nobody() {
+        let population = Population::start(EventSender::for_test().0).unwrap();
+        let all = || population.kept.load(Ordering::Relaxed);
+        let kept = [population.keep(5), population.keep(7)];
+        assert_eq!(all(), 12);
+        drop(kept);
+        assert_eq!(all(), 0);
     }
 
     #[test]
     fn the_machine_and_each_control_group_keep_a_headroom_of_their_own() {
         const MIB: u64 = 1 << 20;
-        let machine = |bytes| Available { bytes, all: 256 << 30, of: arena::Holder::Machine };
-        let group = |bytes| Available { bytes, all: 2 << 30, of: arena::Holder::ControlGroup };
+        let machine =
+            |bytes| Available { bytes, all: 256 << 30, is_hard: true, of: arena::Holder::Machine };
+        let group = |bytes| Available {
+            bytes,
+            all: 2 << 30,
+            is_hard: false,
+            of: arena::Holder::ControlGroup,
+        };
         // The machine leaves 1 GiB to others, the group 64 MiB.
         let short = |available: [Available; 2]| check_available(&available, 100 * MIB).err();
         assert_eq!(short([machine(1124 * MIB), group(164 * MIB)]), None);

@@ -65,23 +65,33 @@ pub struct Region {
     pub len: u32,
 }
 
+fn check_len(len: usize) -> io::Result<()> {
+    if len == 0 || len > isize::MAX as usize - 2 * HUGE_PAGE {
+        let text = format!("memory of {len} bytes asked for: the size must be at least 1 byte");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
+}
+
 impl Arena {
     /// An arena of `len` bytes that are all there, so that no I/O pays for a first touch.
     ///
     /// # Errors
-    /// As [`Arena::reserve`].
+    /// As [`Arena::reserve`], or `OutOfMemory` when there is not that much available now.
     pub fn new(len: usize) -> io::Result<Arena> {
+        check_len(len)?;
+        memory::check_available(len)?;
         let arena = Arena::reserve(len)?;
         arena.populate(0, arena.len(), || true);
         Ok(arena)
     }
 
     /// Maps `len` bytes (rounded up to whole pages), on huge pages where there are any. The memory reads as zeroes. Each
-    /// page takes memory from its first touch on, or when it is [populated](Arena::populate).
+    /// page takes memory from its first touch on, or when it is [populated](Arena::populate): who does either sees to it that
+    /// there is some.
     ///
     /// # Errors
-    /// `InvalidInput` for a length of zero or beyond the address space, `OutOfMemory` when there is not
-    /// that much available now, else the kernel's.
+    /// `InvalidInput` for a length of zero or beyond the address space, else the kernel's.
     pub fn reserve(len: usize) -> io::Result<Arena> {
         Arena::map(len, None, None)
     }
@@ -102,13 +112,9 @@ impl Arena {
         tail: Option<(usize, BorrowedFd<'_>)>,
     ) -> io::Result<Arena> {
         let page = memory::page_size();
-        if len == 0 || len > isize::MAX as usize - 2 * HUGE_PAGE {
-            let text = format!("memory of {len} bytes asked for: the size must be at least 1 byte");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
+        check_len(len)?;
         let len = len.next_multiple_of(page);
         let room = Room::new(len, spare);
-        memory::check_available(len - room.spare_len())?;
         let base = map_aligned(len)?;
         let mut arena = Arena {
             base,

@@ -15,6 +15,8 @@ pub struct Available {
     pub bytes: u64,
     /// Bytes in all, those in use included.
     pub all: u64,
+    /// Nobody ever has more than that. Above a limit that is not hard processes are slowed down.
+    pub is_hard: bool,
     /// Whose they are.
     pub of: Holder,
 }
@@ -42,7 +44,7 @@ impl fmt::Display for Holder {
 pub fn available() -> Vec<Available> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|m| of_machine(&m));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let groups = folders(&groups).filter_map(|folder| of_group(&folder));
+    let groups = folders(&groups).flat_map(|folder| of_group(&folder));
     machine.into_iter().chain(groups).collect()
 }
 
@@ -80,7 +82,7 @@ pub(super) fn mapped(key: &str, base: usize, len: usize) -> usize {
 fn of_machine(meminfo: &str) -> Option<Available> {
     let find = |key| meminfo.lines().find_map(|line| kib(line, key));
     let (bytes, all) = (find("MemAvailable:")?, find("MemTotal:")?);
-    Some(Available { bytes, all, of: Holder::Machine })
+    Some(Available { bytes, all, is_hard: true, of: Holder::Machine })
 }
 
 /// The folders of the control groups around a process, innermost first.
@@ -94,18 +96,26 @@ fn folders(cgroup: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// What a control group has left below its limit; file pages that nobody uses count as free. Above `memory.high` the kernel
-/// ends no process, but it slows each one down until it stands still.
-fn of_group(folder: &Path) -> Option<Available> {
+/// What a control group has left below each of its limits. Above `memory.high` the kernel ends no process, but it slows each
+/// one down until it stands still. What it takes back for somebody else counts as free: file pages that nobody uses, and half
+/// of those in use and of its own.
+fn of_group(folder: &Path) -> Vec<Available> {
     let read = |name| fs::read_to_string(folder.join(name)).ok();
     let number = |name| read(name)?.trim().parse::<u64>().ok();
-    let limits = [number("memory.max"), number("memory.high")];
-    let (all, used) = (limits.into_iter().flatten().min()?, number("memory.current")?);
+    let Some(used) = number("memory.current") else { return Vec::new() };
     let stat = read("memory.stat").unwrap_or_default();
-    let unused = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
-    let unused = unused.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
-    let bytes = all.saturating_sub(used.saturating_sub(unused));
-    Some(Available { bytes, all, of: Holder::ControlGroup })
+    let of = |key: &str| {
+        let found = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        found.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+    };
+    let unused: u64 = of("inactive_file") + (of("active_file") + of("slab_reclaimable")) / 2;
+    let limits = [("memory.max", true), ("memory.high", false)];
+    let left = limits.into_iter().filter_map(|(name, is_hard)| {
+        let all = number(name)?;
+        let bytes = all.saturating_sub(used.saturating_sub(unused));
+        Some(Available { bytes, all, is_hard, of: Holder::ControlGroup })
+    });
+    left.collect()
 }
 
 /// Sums what is under `key` of the mappings that overlap `start..end`. A mapping that the kernel merged with
@@ -141,7 +151,7 @@ mod tests {
     #[test]
     fn available_memory_is_read_from_meminfo() {
         let expected =
-            Available { bytes: 24_403_312 * 1024, all: 30_000_000 * 1024, of: Holder::Machine };
+            Available { bytes: 24_403_312 * 1024, all: 30_000_000 * 1024, is_hard: true, of: Holder::Machine };
         let meminfo = "MemTotal: 30000000 kB\nMemAvailable:   24403312 kB\n";
         assert_eq!(of_machine(meminfo), Some(expected));
         assert_eq!(of_machine("MemTotal: 9 kB\n"), None);
@@ -164,32 +174,33 @@ mod tests {
         let write = |name, text| std::fs::write(folder.join(name), text).unwrap();
         write("memory.max", "max\n");
         write("memory.current", "700\n");
-        assert_eq!(of_group(folder), None, "without a limit");
+        assert_eq!(of_group(folder), [], "without a limit");
         write("memory.max", "1000\n");
         write("memory.stat", "anon 500\ninactive_file 150\nactive_file 50\n");
-        let expected = Available { bytes: 450, all: 1000, of: Holder::ControlGroup };
-        assert_eq!(of_group(folder), Some(expected));
+        let of = Holder::ControlGroup;
+        let expected = Available { bytes: 475, all: 1000, is_hard: true, of };
+        assert_eq!(of_group(folder), [expected]);
         write("memory.current", "5000\n");
-        assert_eq!(of_group(folder).unwrap().bytes, 0);
+        assert_eq!(of_group(folder)[0].bytes, 0);
     }
 
     #[test]
-    fn the_limit_of_a_control_group_is_the_lower_of_memory_max_and_memory_high() {
-        let check = |max: &str, high: &str, expect: Option<u64>| {
+    fn a_control_group_may_have_a_hard_limit_and_one_that_slows_it_down() {
+        let check = |max: &str, high: &str, expect: &[(u64, bool)]| {
             let folder = tempfile::tempdir().unwrap();
             for (name, text) in
                 [("memory.max", max), ("memory.high", high), ("memory.current", "700")]
             {
                 std::fs::write(folder.path().join(name), text).unwrap();
             }
-            let found = of_group(folder.path()).map(|available| available.all);
+            let found = of_group(folder.path());
+            let found: Vec<_> = found.iter().map(|it| (it.all, it.is_hard)).collect();
             assert_eq!(found, expect, "memory.max {max}, memory.high {high}");
         };
-        check("1000\n", "max\n", Some(1000));
-        check("max\n", "900\n", Some(900));
-        check("1000\n", "900\n", Some(900));
-        check("1000\n", "1100\n", Some(1000));
-        check("max\n", "max\n", None);
+        check("1000\n", "max\n", &[(1000, true)]);
+        check("max\n", "900\n", &[(900, false)]);
+        check("1000\n", "900\n", &[(1000, true), (900, false)]);
+        check("max\n", "max\n", &[]);
     }
 
     #[test]

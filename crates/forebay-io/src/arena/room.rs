@@ -47,11 +47,6 @@ impl Room {
     pub(super) fn spare(&self) -> Range<u64> {
         self.start.load(Ordering::Relaxed)..self.end
     }
-
-    pub(super) fn spare_len(&self) -> usize {
-        let spare = self.spare();
-        (spare.end - spare.start) as usize
-    }
 }
 
 impl Arena {

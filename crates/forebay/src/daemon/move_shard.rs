@@ -94,15 +94,17 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
         return Ok(MovedShard { disks, from, to, waited_ms: 0 });
     }
     ensure!(opener.shards.answers(to).await, "shard {to} does not answer");
-    // What their memory is given back for is themselves.
-    let _memory = opener.hold_memory();
+    // Until all are there it is left to them.
+    let mut memory = Vec::new();
     let mut flash_as_it_is = Vec::new();
     let mut moving = Vec::new();
     for served in &together {
         let of = || format!("disk '{}'", served.name());
         let disk = spec.disks.iter().find(|disk| disk.name.0 == served.name());
         let disk = disk.context("it is leaving").with_context(of)?;
-        Reopening::of(state, served).check(disk, (disk, &spec.disks)).await.with_context(of)?;
+        let reopening = Reopening::of(state, served);
+        reopening.check(disk, (disk, &spec.disks)).await.with_context(of)?;
+        memory.push(reopening);
         flash_as_it_is.push(served.hold_flash().await.with_context(of)?);
         advice::settle(served).await;
         moving.push(Moving { disk, served: served.clone(), stage: Stage::Serving });

@@ -15,7 +15,7 @@ use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
-use forebay_host::population::{Hold, Population};
+use forebay_host::population::{self, Population};
 use forebay_host::shell::quoted;
 use forebay_io::arena::Arena;
 use forebay_shard::{DiskHandle, ShardSender};
@@ -181,9 +181,9 @@ impl Opener {
         Ok((Ready { name, disk, handle, export, unit, device }, memory))
     }
 
-    /// Has no RAM cache given memory while a disk is opened again.
-    pub(super) fn hold_memory(&self) -> Hold {
-        self.population.hold()
+    /// Leaves so many bytes to a disk that is opened again, while other RAM caches get memory.
+    pub(super) fn keep_memory(&self, bytes: u64) -> population::Kept {
+        self.population.keep(bytes)
     }
 
     /// Gives a disk the memory that its RAM cache waits for.

@@ -22,11 +22,12 @@ use forebay_core::engine::ConfigError;
 use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
+use forebay_host::population::Kept;
 use forebay_shard::{Drained, PrimaryState};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api::Change;
+use super::api::{Change, DiskInfo};
 use super::control::ControlState;
 use super::ending::{self, Left};
 use super::opener::{Among, Missing, Ready};
@@ -104,7 +105,7 @@ pub(super) async fn try_out(
         let Ok(served) = state.find(&name.0) else { continue };
         let mut after = before.clone();
         after.take_over_opened_again(&asked);
-        let possible = Reopening::of(state, &served).check(&before, (&after, &new.disks)).await;
+        let possible = Reopening::of(state, &served).look(&before, (&after, &new.disks)).await;
         change.error = possible.err().map(|why| format!("{why:#}"));
     }
 }
@@ -150,12 +151,16 @@ pub(super) struct Reopening<'a> {
     served: Arc<ServedDisk>,
     /// What changes.
     what: String,
+    /// It needs this again of what it gives back. Its RAM cache can wait.
+    _memory: Kept,
 }
 
 impl<'a> Reopening<'a> {
     /// Of a disk as it is served, which does not change by it.
     pub(super) fn of(state: &'a Arc<ControlState>, served: &Arc<ServedDisk>) -> Reopening<'a> {
-        Reopening { state, served: served.clone(), what: String::new() }
+        let DiskInfo { memory_bytes, ram_bytes, metadata_bytes, .. } = served.info;
+        let _memory = state.opener.keep_memory(memory_bytes - ram_bytes + metadata_bytes);
+        Reopening { state, served: served.clone(), what: String::new(), _memory }
     }
 
     async fn carry_out(&self, before: Among<'_>, after: Among<'_>) -> Result<()> {
@@ -174,8 +179,6 @@ impl<'a> Reopening<'a> {
             return Err(why);
         }
         advice::settle(&self.served).await;
-        // What it gives back it needs again.
-        let _memory = self.state.opener.hold_memory();
         let began = Instant::now();
         let ended = self.end_beneath(before, leaves_pool).await?;
         let Err(why) = self.open_after(ended, after, leaves_pool).await else {
@@ -267,6 +270,12 @@ impl<'a> Reopening<'a> {
 
     /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened.
     pub(super) async fn check(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
+        self.look(before, among).await?;
+        self.check_flush().await
+    }
+
+    /// The same, as far as primary storage has nothing to do for it.
+    async fn look(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
         let after = &opener::limited(among);
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");
@@ -301,7 +310,6 @@ impl<'a> Reopening<'a> {
             "primary storage has another size than the disk: first give 'forebay disk resize {}'",
             before.name
         );
-        self.check_flush().await?;
         check_spec(after, handle.traits().await?)?;
         // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not. What
         // it has beside them it has again, and RAM may wait for its memory.

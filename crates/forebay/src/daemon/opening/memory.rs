@@ -63,8 +63,8 @@ pub(super) fn check_engine(config: &Config) -> Result<()> {
 
 /// Bytes of RAM cache that a disk at work has room for, if it did not begin with more.
 pub(in crate::daemon) fn ram_room() -> u64 {
-    let all = arena::available().into_iter().map(|available| available.all).min();
-    all.unwrap_or(0).min(ROOM_MAX)
+    let hard = arena::available().into_iter().filter(|available| available.is_hard);
+    hard.map(|available| available.all).min().unwrap_or(0).min(ROOM_MAX)
 }
 
 /// Bytes of an engine's memory that are not room for more of it.
@@ -95,7 +95,8 @@ pub(super) fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arc<A
 /// There is less.
 pub(in crate::daemon) fn check_memory(needed: u64, of_all: bool) -> Result<()> {
     let there = |it: &Available| if of_all { it.all } else { it.bytes };
-    let least = arena::available().into_iter().min_by_key(there);
+    let counts = |it: &Available| it.is_hard || !of_all;
+    let least = arena::available().into_iter().filter(counts).min_by_key(there);
     let Some((there, of)) = least.map(|it| (there(&it), it.of)) else { return Ok(()) };
     let is = if of_all { "in all" } else { "available" };
     ensure!(
