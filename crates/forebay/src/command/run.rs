@@ -14,7 +14,7 @@ use forebay_host::shell::quoted;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::table::of;
-use super::{client, signals};
+use super::{client, last_words, signals};
 use crate::cli::{RunArgs, ServeArgs};
 use crate::config::sources::Sources;
 use crate::config::{self, DaemonSpec, DiskSpec, ListenerSpec};
@@ -150,11 +150,37 @@ async fn serve_until_signal(spec: DaemonSpec, inherited: Inherited, json: bool) 
     let mut daemon = tokio::select! {
         started = Daemon::start(spec, inherited) => started?,
         name = signals.next() => {
-            // In order, as a later end: nobody was served. A service that is stopped meanwhile has not failed.
-            tracing::info!("{name}: ended before it was ready");
+            // In order, as a later end: no client was let in. A service that is stopped meanwhile has not failed.
+            last_words::say(&format!("forebay: {name}: ended before it was ready"));
             return Ok(());
         }
     };
+    let early = tokio::select! {
+        () = daemon.tell_ready() => None,
+        name = signals.next() => Some(name),
+    };
+    let first = match early {
+        Some(name) => name,
+        None => match until_end(&mut daemon, &mut signals, json).await? {
+            Some(name) => name,
+            None => return daemon.shut_down().await,
+        },
+    };
+    let text =
+        format!("{first}: finishing what is in flight; once more, a second later, to end at once");
+    daemon.report(Severity::Info, text);
+    tokio::select! {
+        ended = daemon.shut_down() => ended,
+        name = signals.again(first) => bail!("ended by {name} after {first} before everything in flight was finished"),
+    }
+}
+
+/// Serves until the signal that is returned; `None`: every disk was detached.
+async fn until_end(
+    daemon: &mut Daemon,
+    signals: &mut Signals,
+    json: bool,
+) -> Result<Option<&'static str>> {
     if let Err(error) = announce(&daemon.info(), json) {
         // Clients can attach all the same.
         let text =
@@ -165,26 +191,19 @@ async fn serve_until_signal(spec: DaemonSpec, inherited: Inherited, json: bool) 
         daemon.reload();
     }
     let emptied = daemon.emptied();
-    let first = loop {
+    loop {
         tokio::select! {
             signal = signals.any() => match signal {
-                Told::End(name) => break name,
+                Told::End(name) => return Ok(Some(name)),
                 Told::Reload => daemon.reload(),
             },
             why = daemon.failed() => bail!("{why}; clients lose their connection, start again"),
             // One with a file waits for disks.
             () = emptied.notified(), if !signals.has_file => {
                 daemon.report(Severity::Info, "every disk was detached".to_owned());
-                return daemon.shut_down().await;
+                return Ok(None);
             }
         }
-    };
-    let text =
-        format!("{first}: finishing what is in flight; once more, a second later, to end at once");
-    daemon.report(Severity::Info, text);
-    tokio::select! {
-        ended = daemon.shut_down() => ended,
-        name = signals.again(first) => bail!("ended by {name} after {first} before everything in flight was finished"),
     }
 }
 

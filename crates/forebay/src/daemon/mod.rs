@@ -186,9 +186,6 @@ impl Daemon {
             );
         });
         control.frontends.open();
-        // Who is told that it is ready finds in the log what was found on the way.
-        control.events.settle(&events).await;
-        systemd::ready(&control);
         Ok(Daemon {
             shards,
             control,
@@ -203,6 +200,12 @@ impl Daemon {
             _changes: changes,
             _socket: socket,
         })
+    }
+
+    /// Tells systemd that it is ready. Who hears of that finds in the log what was found on the way.
+    pub async fn tell_ready(&self) {
+        self.control.events.settle(&self.events).await;
+        systemd::ready(&self.control);
     }
 
     /// What it is and serves.
