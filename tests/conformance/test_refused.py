@@ -302,3 +302,16 @@ def a_disk_that_is_served_later_is_a_unit_and_a_device_too(bed):
     assert "iscsi:" + portal in disk(bed, "list", "--json").splitlines()[0], "it is found there"
     assert daemon.stop() == 0
     assert not os.path.exists(bed.path("first.vhost"))
+
+
+@test(forebay_only=True)
+def a_refused_disk_that_is_removed_leaves_what_its_log_has_and_that_is_told(bed):
+    daemon, _, _ = with_a_refused_disk(bed)
+    said = disk(bed, "remove", "first")
+    assert "still holds 4 KiB that primary storage does not have" in said and "reset first" in said, said
+    assert "still holds 4 KiB" in bed.run([bed.program, "events", *control(bed)])
+    # Nothing of it is lost: put back, it waits for the same decision.
+    said = bed.run([bed.program, "disk", "reset", "first", *control(bed)], code=1)
+    assert "NOT DONE" in said, said
+    assert daemon.stop() == 0
+    bed.run([bed.program, "disk", "resolve", "first", "--use-log", "--pool", bed.path("pool")])

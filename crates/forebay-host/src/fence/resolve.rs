@@ -19,7 +19,7 @@ use super::sidecar::{self, Found, SidecarPlace, identity};
 use super::{Guard, last_write, names, sample, words};
 use crate::fence::is_in_use;
 use crate::pool::resolve::{Settled, Undecided};
-use crate::pool::{self, LOCK_WAIT, Pool, SharedPool, host};
+use crate::pool::{self, Dirty, LOCK_WAIT, Pool, SharedPool, host};
 
 /// Time that the look at primary storage may take.
 const LOOK_MAX: Duration = Duration::from_secs(30);
@@ -107,6 +107,13 @@ pub fn open_pool(path: &Path) -> Result<SharedPool> {
         false => error,
     })?;
     Ok(Arc::new(Mutex::new(pool)))
+}
+
+/// What the log of the disk `name` of a pool holds that primary storage may not have.
+pub fn undestaged(pool: &SharedPool, name: &str) -> Option<Dirty> {
+    let pool = pool::lock(pool).snapshot();
+    let number = find(&pool, name).ok()?;
+    Some(pool.dirty(number)).filter(Dirty::is_dirty)
 }
 
 /// Carries out a decision about the disk `name` of a pool, which is not served; `state` is the state folder. What is not as

@@ -168,12 +168,13 @@ fn measured(stats: &DiskStats, is_cached: bool) -> Known {
     }
 }
 
-/// What primary storage takes for a write, without what it waits for before. Writes into a log, in another mode, do not
-/// wait for primary storage.
+/// What primary storage takes for a write, without what it waits for before. Nobody knows where some went into a log, in
+/// another mode: these do not wait for primary storage.
 fn written_through(engine: &Statistics) -> Option<Latency> {
-    let writes = engine.latency.write.count.min(engine.counters.backend_writes);
+    let writes = engine.latency.write.count;
+    let is_known = writes >= LATENCIES_MIN && engine.counters.log_writes == 0;
     let mean = engine.time.write.primary_ns as f64 / writes.max(1) as f64;
-    (writes >= LATENCIES_MIN).then_some(Latency::of_mean(mean))
+    is_known.then_some(Latency::of_mean(mean))
 }
 
 /// The advice that was kept for a disk, if its daemon keeps any.
@@ -265,13 +266,13 @@ mod tests {
     fn writes_into_a_log_are_no_measure_of_primary_storage() {
         let mut stats = DiskStats::default();
         stats.engine.mode_actual = Mode::WriteThrough;
-        // A thousand into the log before, which is gone, and then 500 that also waited for limits.
-        stats.engine.latency.write = taken(1500, 20 * MS);
-        stats.engine.counters.backend_writes = 500;
+        stats.engine.latency.write = taken(500, 20 * MS);
         stats.engine.time.write.primary_ns = 500 * 4 * MS;
-        let known = measured(&stats, true);
-        assert_eq!(known.backend_write.unwrap().mean_ns, 4e6);
-        stats.engine.counters.backend_writes = 99;
+        assert_eq!(measured(&stats, true).backend_write.unwrap().mean_ns, 4e6);
+        stats.engine.counters.log_writes = 1;
+        assert_eq!(measured(&stats, true).backend_write, None, "some went into a log before");
+        stats.engine.counters.log_writes = 0;
+        stats.engine.latency.write.count = LATENCIES_MIN - 1;
         assert_eq!(measured(&stats, true).backend_write, None, "too few");
     }
 }

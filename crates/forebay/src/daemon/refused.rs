@@ -19,6 +19,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_backends::size::rounded;
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::{self, Decision};
 use tokio::sync::watch;
@@ -396,6 +397,24 @@ fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
 fn flash(opener: &Opener, disk: &DiskSpec) -> Result<(String, forebay_host::pool::SharedPool)> {
     let (pool, _) = opener.pool(disk)?.context("it has no flash: there is nothing to decide")?;
     Ok((disk.name.to_string(), pool))
+}
+
+/// What the log of a disk that is not served keeps, in words, when the disk goes from the configuration.
+pub(super) async fn left_in_log(state: &ControlState, disk: &DiskSpec) -> Option<String> {
+    let (of, disk) = (disk.clone(), &disk.name);
+    let look = move |opener: &Opener| {
+        let found = flash(opener, &of).ok();
+        Ok(found.and_then(|(name, pool)| resolve::undestaged(&pool, &name)))
+    };
+    let dirty = blocking(state, look).await.ok().flatten()?;
+    let what = match dirty.error {
+        Some(error) => format!("cannot be read: {error}"),
+        None => format!("still holds {} that primary storage does not have", rounded(dirty.bytes)),
+    };
+    Some(format!(
+        "its write log {what}. Primary storage alone is older than what the guest has written. To have them, add disk \
+         '{disk}' again as it was, by 'forebay disk reset {disk}' or in the configuration file"
+    ))
 }
 
 /// Does what may wait for flash or primary storage, while everything else goes on.

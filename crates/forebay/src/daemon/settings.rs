@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use toml::{Table, Value};
 
-use super::api::{Change, ConfigInfo, Origin, Reloaded, SettingInfo};
+use super::api::{Change, ConfigInfo, Origin, Reloaded, Removed, SettingInfo};
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
 use super::{change, placement, refused, reload, reopen};
@@ -145,23 +145,27 @@ pub(super) async fn remove(
 ) -> Response {
     // On a task of its own: who asked may leave.
     match tokio::spawn(async move { end(&state, &name).await }).await {
-        Ok(Ok(())) => Json(serde_json::json!({ "removed": true })).into_response(),
+        Ok(Ok(left)) => Json(Removed { removed: true, left }).into_response(),
         Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
 
-/// Destages everything, ends the disk, and serves it no more after a restart either.
+/// Destages everything, ends the disk, and serves it no more after a restart either. What its log keeps, if it was not served.
 ///
 /// # Errors
 /// It is served as before, or has ended and comes back with a restart.
-async fn end(state: &Arc<ControlState>, name: &Name) -> Result<()> {
+async fn end(state: &Arc<ControlState>, name: &Name) -> Result<Option<String>> {
     let spec = state.opener.spec();
     check_has_file(spec.sources.as_ref().context("it has no configuration that could change")?)?;
-    disk_of(&spec, name).with_context(|| format!("disk '{name}'"))?;
-    if let Ok(disk) = state.find(&name.0) {
-        change::end(state, &name.0, disk).await?;
-    }
+    let disk = disk_of(&spec, name).with_context(|| format!("disk '{name}'"))?;
+    let left = match state.find(&name.0) {
+        Ok(served) => {
+            change::end(state, &name.0, served).await?;
+            None
+        }
+        Err(_) => refused::left_in_log(state, disk).await,
+    };
     let _one = state.turns.reloading.lock().await;
     let is_forgotten = state.forget(&name.0).await?;
     ensure!(is_forgotten, "disk '{name}' was detached, and is served again since");
@@ -176,7 +180,10 @@ async fn end(state: &Arc<ControlState>, name: &Name) -> Result<()> {
     // Those that are left are found as they are listed now.
     change::close_places(state);
     state.report(Some(&name.0), Severity::Info, "the disk was removed from the configuration");
-    Ok(())
+    if let Some(left) = &left {
+        state.report(Some(&name.0), Severity::Warning, left);
+    }
+    Ok(left)
 }
 
 /// The settings of a disk, and where each comes from.

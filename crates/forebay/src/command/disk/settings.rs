@@ -16,7 +16,7 @@ use crate::command::reload;
 use crate::command::table::Table;
 use crate::config::values::{Address, Name};
 use crate::config::{DiskOptions, sources};
-use crate::daemon::api::{Change, DiskStats, Origin, Reloaded, SettingInfo};
+use crate::daemon::api::{Change, DiskStats, Origin, Reloaded, Removed, SettingInfo};
 use crate::messages;
 
 /// Changes settings.
@@ -142,11 +142,12 @@ pub(super) async fn remove(args: NamedArgs) -> Result<()> {
     }
     let found = find(&args.disk, &args.common).await?;
     let path = format!("/v1/disks/{}/remove", found.disk);
-    let removed: serde_json::Value = client::tell_patiently(&found.control, &path).await?;
-    match args.common.json {
-        true => print(&format!("{removed}\n")),
-        false => print(&format!("disk '{}', which was not served, was removed\n", args.disk)),
+    let removed: Removed = client::tell_patiently(&found.control, &path).await?;
+    if args.common.json {
+        return print(&(serde_json::to_string(&removed)? + "\n"));
     }
+    let left = removed.left.map_or(String::new(), |left| format!("; {left}"));
+    print(&format!("disk '{}', which was not served, was removed{left}\n", args.disk))
 }
 
 /// Makes paths those that the daemon understands, whose folder is another one.

@@ -18,6 +18,15 @@ pub struct Reloaded {
     pub changes: Vec<Change>,
 }
 
+/// A disk was removed from the configuration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Removed {
+    /// It was.
+    pub removed: bool,
+    /// What its log keeps of a disk that was not served. Null: nothing.
+    pub left: Option<String>,
+}
+
 /// A change of the configuration.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Change {

@@ -115,6 +115,13 @@ const REQUESTS: &[Family<Disk>] = &[
     )
     .seconds(),
     Family::<Disk>::gauge(
+        "forebay_disk_zero_latency",
+        "disk",
+        "What the guest waits for a discard or a write of zeroes.",
+        Histogram(|it| Some(&it.latencies.zero)),
+    )
+    .seconds(),
+    Family::<Disk>::gauge(
         "forebay_disk_flush_latency",
         "disk",
         "What the guest waits for a flush.",
@@ -179,7 +186,7 @@ const CACHE: &[Family<Disk>] = &[
     Family::counter(
         "forebay_disk_read_hits",
         "disk",
-        "Reads that primary storage was not asked for. `flash`: flash took part. `joined`: from an earlier read in flight.",
+        "Reads that primary storage was not asked for. `flash`: flash took part. `joined`: from an earlier read of primary storage in flight.",
         Each(
             "tier",
             &[
