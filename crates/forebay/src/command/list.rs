@@ -156,6 +156,10 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
     if stats.primary_storage != PrimaryState::Connected {
         let _ = write!(line, "  primary storage {}", messages::primary_storage(stats));
     }
+    if stats.storage_changed.is_some() {
+        // The text is long, and `disk show` has it.
+        line += "  PRIMARY STORAGE CHANGED";
+    }
     line + "  " + &info.backend
 }
 
@@ -173,6 +177,7 @@ fn listed_for_programs(
     shown["is_detaching"] = stats.is_detaching.into();
     shown["mode_actual"] = serde_json::to_value(stats.mode_actual)?;
     shown["primary_storage"] = serde_json::to_value(stats.primary_storage)?;
+    shown["storage_changed"] = serde_json::to_value(&stats.storage_changed)?;
     shown["log_state"] = serde_json::to_value(log.map(|log| log.state))?;
     shown["dirty_bytes"] = log.map_or(0, |log| log.dirty_bytes).into();
     Ok(shown)
@@ -181,6 +186,15 @@ fn listed_for_programs(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_whose_primary_storage_changed_is_marked() {
+        let info = DiskInfo { name: "db".to_owned(), ..DiskInfo::default() };
+        let mut stats = DiskStats::default();
+        assert!(!listed(&info, &stats).contains("CHANGED"));
+        stats.storage_changed = Some("the image was removed".to_owned());
+        assert!(listed(&info, &stats).contains("  PRIMARY STORAGE CHANGED"));
+    }
 
     #[test]
     fn a_disk_that_is_not_served_takes_one_line() {

@@ -127,6 +127,9 @@ fn describe(stats: &DiskStats) -> String {
         stats.connections_waiting,
         of(engine.requests_in_flight, "request")
     );
+    if let Some(what) = &stats.storage_changed {
+        let _ = writeln!(text, "  PRIMARY STORAGE: {what}");
+    }
     if let Some(log) = &engine.log {
         let deferred = if log.deferred_ns > 0 { ", FLUSHES DEFERRED" } else { "" };
         let _ = writeln!(
@@ -308,4 +311,17 @@ fn last_interval(before: &DiskStats, now: &DiskStats, later: Duration) -> String
         rounded(rates.write_bytes),
         percent(rates.hits.0, rates.hits.1)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn primary_storage_that_changed_is_shown() {
+        let mut stats = DiskStats::default();
+        assert!(!describe(&stats).contains("PRIMARY STORAGE"));
+        stats.storage_changed = Some("the image was removed".to_owned());
+        assert!(describe(&stats).contains("  PRIMARY STORAGE: the image was removed\n"));
+    }
 }

@@ -116,7 +116,7 @@ pub struct Resolved {
 }
 
 /// A disk, as configured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskInfo {
     /// Name of the disk.
     pub name: String,
@@ -351,9 +351,13 @@ pub struct BriefStats {
     pub mode_actual: Mode,
     /// The write log. Null without one.
     pub log: Option<LogStatistics>,
+    /// What has become of primary storage since it was opened, where it changed under the disk.
+    #[serde(default)]
+    pub storage_changed: Option<String>,
 }
 
 impl From<&DiskStatus> for BriefStats {
+    /// As its shard knows it; what others know of it is missing.
     fn from(on_shard: &DiskStatus) -> BriefStats {
         BriefStats {
             name: on_shard.name.clone(),
@@ -362,6 +366,7 @@ impl From<&DiskStatus> for BriefStats {
             mode: on_shard.engine.mode,
             mode_actual: on_shard.engine.mode_actual,
             log: on_shard.engine.log.clone(),
+            storage_changed: None,
         }
     }
 }

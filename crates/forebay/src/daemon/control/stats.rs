@@ -43,8 +43,11 @@ pub(super) async fn of_all(
     let (refused, shards) = (state.refused(), state.opener.shards.loads());
     // Of hundreds of disks that is more than a megabyte, which `Json` would write piece by piece.
     let text = if query.brief {
-        let disks = answered.map(|(.., figures)| BriefStats::from(&figures.status)).collect();
-        serde_json::to_vec(&AllStats { disks, silent, refused, shards })
+        let disks = answered.map(|(disk, _, figures)| BriefStats {
+            storage_changed: disk.changed(),
+            ..BriefStats::from(&figures.status)
+        });
+        serde_json::to_vec(&AllStats { disks: disks.collect(), silent, refused, shards })
     } else {
         let disks = answered.map(|(disk, at, figures)| {
             let mut stats = state.stats_with(disk, figures.status.clone(), at);
