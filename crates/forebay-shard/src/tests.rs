@@ -132,6 +132,18 @@ async fn a_disk_that_cannot_be_taken_leaves_nothing_behind_that_could_complete()
 }
 
 #[tokio::test]
+async fn a_disk_in_a_mode_without_a_log_cannot_be_paused() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let (new, _peer) = disk("disk", Mode::WriteThrough);
+    let handle = shard.sender().add(new).await.unwrap();
+    let error = handle.pause(true).await.unwrap_err().to_string();
+    assert!(error.contains("mode write-through has no write log"), "{error}");
+    handle.pause(false).await.unwrap();
+    shard.drain().unwrap().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_ram_cache_gets_memory_and_gives_it_back_while_its_disk_works() {
     const MIB: u64 = 1 << 20;
     for kind in [None, Some(ReactorKind::Epoll)] {

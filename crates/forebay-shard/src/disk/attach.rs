@@ -41,7 +41,8 @@ impl ShardDisk {
         let disk = ShardDisk::register(new, reactor, &mut registered, events, (handle, path));
         let attached = disk.and_then(|mut disk| {
             disk.set_mode(now, mode).map_err(std::io::Error::other)?;
-            if is_paused {
+            // Another mode resumes what was paused.
+            if is_paused && mode.logs() {
                 disk.pause(now, true);
             }
             disk.begin(now, number, reactor)?;

@@ -114,8 +114,23 @@ impl ShardDisk {
         if pause && log.is_some_and(|log| log.failure.is_some() && !log.is_clean) {
             return Err("its write log failed, and all writes wait until it is destaged".to_owned());
         }
+        if pause && !self.asked_mode().logs() {
+            // It would come into force unnoticed with a later mode, and keep a change of mode that is under way from its end.
+            return Err(format!(
+                "mode {} has no write log, so that there is no destaging to pause",
+                self.asked_mode()
+            ));
+        }
         self.pause(now, pause);
         self.return_to_service(now, if pause { "destaging was paused" } else { "it was resumed" })
+    }
+
+    /// The mode that an administrator asked for last. A detach has its own.
+    fn asked_mode(&self) -> Mode {
+        match self.detaching {
+            Detaching::Since(mode) => mode,
+            _ => self.port.engine.config().mode,
+        }
     }
 
     /// Goes on with a detach; true when the disk is to end.

@@ -176,10 +176,9 @@ async fn change(args: NamedArgs, what: &str) -> Result<()> {
 fn destaging(disk: &DiskStats) -> String {
     match &disk.engine.log {
         None => "it has no write log, so that nothing is destaged".to_owned(),
-        Some(log) if log.state == LogState::Unused && log.is_paused => {
-            "nothing is to be destaged in this mode; destaging is paused in a mode that writes to the log".to_owned()
+        Some(log) if log.state == LogState::Unused => {
+            "nothing is to be destaged in this mode".to_owned()
         }
-        Some(log) if log.state == LogState::Unused => "nothing is to be destaged in this mode".to_owned(),
         Some(log) => messages::log(log),
     }
 }
