@@ -13,7 +13,7 @@ use super::{client, reload};
 use crate::cli::disk::ControlArgs;
 use crate::cli::{ConfigCommand, SaveArgs};
 use crate::config::{file, saved};
-use crate::daemon::api::{ConfigInfo, Reloaded};
+use crate::daemon::api::{Change, ConfigInfo, Reloaded};
 
 /// Carries out a command.
 pub(crate) fn config(command: ConfigCommand) -> Result<()> {
@@ -53,7 +53,11 @@ async fn save(args: &SaveArgs) -> Result<()> {
     let name = "test".parse()?;
     file::parse(&new, name).context("the file could not be read any more").with_context(cannot)?;
     if args.dry_run {
-        return show(new);
+        let text = match args.common.json {
+            true => would_say(&path.display().to_string(), &new) + "\n",
+            false => new,
+        };
+        return show(text);
     }
     replace(path, &new).with_context(cannot)?;
     let reloaded: Reloaded = client::tell_patiently(&control, "/v1/reload").await?;
@@ -65,6 +69,13 @@ async fn save(args: &SaveArgs) -> Result<()> {
     );
     let text = format!("{} says everything that was changed while Forebay ran\n", path.display());
     reload::tell(&reloaded, args.common.json, text + &reload::list(&reloaded.changes))
+}
+
+/// What a dry run tells programs: what `config save` tells them, and the text that the file would have.
+fn would_say(path: &str, text: &str) -> String {
+    let changes: [Change; 0] = [];
+    serde_json::json!({ "file": path, "dry_run": true, "changes": changes, "text": text })
+        .to_string()
 }
 
 /// Replaces a file durably; it keeps its owner and its rights.
@@ -84,4 +95,21 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     new.persist(&path)?;
     fs::File::open(folder)?.sync_all()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_dry_run_tells_programs_the_text_as_json() {
+        let told: Value =
+            serde_json::from_str(&would_say("/etc/f.toml", "ram = \"1MiB\"\n")).unwrap();
+        assert_eq!((&told["dry_run"], &told["text"]), (&true.into(), &"ram = \"1MiB\"\n".into()));
+        // Whoever reads what a change answers can read it as well.
+        let reloaded: Reloaded = serde_json::from_value(told).unwrap();
+        assert_eq!(reloaded.file.as_deref(), Some("/etc/f.toml"));
+    }
 }
