@@ -30,6 +30,10 @@ const APART_MAX: Duration = Duration::from_secs(600);
 const MAY_BE_TORN: &str = "its disk has a write log with what the image lacks; without it the image is whole only if \
     'destage-order' was 'strict' all the time, or a journal that worked";
 
+/// What is said of an image that is whole by its journal, whose disk was left with a log.
+const MAY_BE_OLD: &str = "the write log of its disk may have newer data than the image: start the disk first, if its \
+    flash is still there";
+
 /// How an image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -273,7 +277,10 @@ impl Image {
         let has_log = sidecar.is_some_and(|sidecar| {
             matches!(sidecar.state, SidecarState::OpenWithLog | SidecarState::Dirty)
         });
-        let may_be_torn = (state == ImageState::Alone && has_log).then_some(MAY_BE_TORN);
+        let of_log = has_log.then_some(match state {
+            ImageState::Alone => MAY_BE_TORN,
+            _ => MAY_BE_OLD,
+        });
         Ok(ImageReport {
             image: self.name.clone(),
             state,
@@ -281,13 +288,7 @@ impl Image {
             host: sidecar.map(|sidecar| sidecar.host.clone()),
             left: sidecar.map(|sidecar| sidecar.state.name()),
             journal,
-            warnings: self
-                .lock
-                .missing()
-                .into_iter()
-                .chain(may_be_torn)
-                .map(str::to_owned)
-                .collect(),
+            warnings: self.lock.missing().into_iter().chain(of_log).map(str::to_owned).collect(),
         })
     }
 

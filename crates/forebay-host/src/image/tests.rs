@@ -236,6 +236,16 @@ fn an_image_that_was_left_with_a_log_and_without_a_journal_is_warned_of() {
 }
 
 #[test]
+fn an_image_that_is_whole_is_warned_of_when_its_disk_was_left_with_a_log() {
+    let bed = Bed::new(None);
+    bed.repair(None, false).unwrap();
+    let whole = bed.check(None).unwrap();
+    assert_eq!(whole.state, ImageState::InPlace);
+    let warned = |text: &String| text.contains("newer data") && text.contains("start the disk");
+    assert!(whole.warnings.iter().any(warned), "{:?}", whole.warnings);
+}
+
+#[test]
 fn a_journal_that_no_sidecar_names_says_nothing_of_an_image() {
     let bed = Bed::new(None);
     let journal = bed.path("db.raw.forebay-journal").display().to_string();
