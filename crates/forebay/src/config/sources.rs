@@ -58,6 +58,8 @@ impl Sources {
         text: &str,
         name: Name,
     ) -> Result<Sources> {
+        // Merged with the changes, it has no lines and columns any more.
+        super::file::from_toml::<File>(text)?;
         let kept = before.sources.as_ref().and_then(|sources| sources.kept.clone());
         let mut sources = Sources::kept_at(kept, path, text, name)?;
         sources.changes.note_units(&sources.said, &before.targets);
@@ -93,16 +95,27 @@ impl Sources {
     /// # Errors
     /// It cannot work.
     pub fn spec(&self) -> Result<DaemonSpec> {
-        let spec = self.described().and_then(|spec| {
-            super::check::daemon(&spec)?;
-            Ok(spec)
-        });
+        let spec = self.checked();
         match (&self.kept, self.changes.is_empty()) {
-            (Some(path), false) => spec.with_context(|| {
-                format!("with the changes that were made while Forebay ran ({})", path.display())
-            }),
+            (Some(path), false) if spec.is_err() => {
+                // What is wrong with the file alone is not the fault of the changes.
+                let alone = Sources { changes: Changes::default(), ..self.clone() };
+                alone.checked()?;
+                spec.with_context(|| {
+                    format!(
+                        "with the changes that were made while Forebay ran ({})",
+                        path.display()
+                    )
+                })
+            }
             _ => spec,
         }
+    }
+
+    fn checked(&self) -> Result<DaemonSpec> {
+        let spec = self.described()?;
+        super::check::daemon(&spec)?;
+        Ok(spec)
     }
 
     /// The configuration of a daemon that runs with `old`: a command line says what disks are, the rest stays.

@@ -36,6 +36,27 @@ fn with(changes: &Changes, text: &str) -> DaemonSpec {
     file::load(&path).unwrap()
 }
 
+#[test]
+fn a_mistake_in_the_file_is_told_with_its_place_although_there_are_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, state) = (folder.path().join("f.toml"), folder.path().join("state"));
+    let mut changes = Changes::default();
+    let text = format!("state-dir = \"{}\"\n{FILE}", state.display());
+    fs::write(&path, &text).unwrap();
+    changes.set(&name("db"), &table("policy = \"auto\""));
+    changes.store(&state.join("f.changes.toml")).unwrap();
+    let before = file::load(&path).unwrap();
+    let wrong = |more: &str| {
+        fs::write(&path, format!("{text}{more}\n")).unwrap();
+        format!("{:#}", file::load_again(&path, &before).unwrap_err())
+    };
+    let line = text.lines().count() + 1;
+    let error = wrong("ram = \"5 apples\"");
+    assert!(error.contains(&format!("line {line}, column 7 (ram): ")), "{error}");
+    let error = wrong("block-size = \"5KiB\"");
+    assert!(error.contains("power of two") && !error.contains("changes"), "{error}");
+}
+
 /// Saved into the file, changes say what they said before: the same disks, addresses and units.
 fn check_saved(changes: &Changes, text: &str) -> String {
     let saved = with_changes(text, changes).unwrap();
