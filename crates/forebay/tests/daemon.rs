@@ -28,6 +28,7 @@ fn spec(folder: &Folder, backend: String) -> DaemonSpec {
         targets: Vec::new(),
         name,
         shards: 1,
+        shards_asked: None,
         reactor: Reactor(None),
         control: Some(folder.path("control.sock")),
         state_dir: Some(folder.path("state")),

@@ -276,6 +276,7 @@ fn spec(folder: &Path, mode: &str) -> Result<DaemonSpec> {
         targets: Vec::new(),
         name,
         shards: 1,
+        shards_asked: None,
         reactor: ReactorChoice(None),
         control: None,
         state_dir: Some(state),

@@ -43,6 +43,7 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         targets: args.iscsi.resolve(&name).into_iter().collect(),
         listeners: listeners.collect(),
         shards: config::shards(args.daemon.shards, 1)?,
+        shards_asked: args.daemon.shards,
         reactor: args.daemon.reactor,
         control: args.daemon.control,
         state_dir: args.daemon.state_dir,

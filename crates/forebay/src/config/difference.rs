@@ -120,7 +120,6 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
     let mut found: Vec<_> = added.map(|disk| Difference::Added(disk.name.clone())).collect();
     let gone = old.disks.iter().filter(|disk| missing(disk, new));
     found.extend(gone.map(|disk| Difference::Removed(disk.name.clone())));
-    let is_same_disks = found.is_empty();
     for (before, disk) in new.disks.iter().filter_map(|it| Some((find(old, &it.name)?, it))) {
         let [mut online, mut opened, mut at_start] = before.changed(disk);
         let leaves_unit = is_unit(new, disk) && !is_same_pool(before, disk);
@@ -148,8 +147,8 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
         found.push(Difference::Listeners);
     }
     let settings = [
-        // Without a number it follows from the disks.
-        ("shards", is_same_disks && old.shards != new.shards),
+        // Without a number it follows from the disks, which come and go at work.
+        ("shards", old.shards_asked != new.shards_asked && old.shards != new.shards),
         ("reactor", old.reactor != new.reactor),
         ("name", old.name != new.name),
         ("http", old.http != new.http),

@@ -230,6 +230,7 @@ pub(super) fn describe(file: File, name: Name, changes: &Changes) -> Result<Daem
         targets,
         name: file.name.unwrap_or(name),
         shards: super::shards(file.shards, disks.len())?,
+        shards_asked: file.shards,
         disks,
         pools: file.pool,
         listeners,

@@ -217,6 +217,8 @@ pub struct DaemonSpec {
     pub targets: Vec<iscsi::IscsiSpec>,
     /// Number of shard threads.
     pub shards: usize,
+    /// The number that was asked for; none: it follows from the disks.
+    pub shards_asked: Option<usize>,
     /// The kernel interface of the shards.
     pub reactor: Reactor,
     /// The control socket, where it is not the default one.

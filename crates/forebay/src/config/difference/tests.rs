@@ -30,6 +30,16 @@ fn check(old: &str, new: &str, expect: &[&str]) {
 }
 
 #[test]
+fn the_number_of_shards_is_told_where_it_was_given() {
+    let (a, b) = (disk("a", ""), disk("b", ""));
+    let of_two = DaemonSpec { shards: 2, ..spec(&a) };
+    // Another disk was there at the start, and is in no file any more.
+    assert_eq!(differences(&of_two, &spec(&a)), []);
+    check(&format!("shards = 2\n{a}"), &a, &["- at-next-start shards"]);
+    check(&a, &format!("shards = 3\n{a}{b}"), &["b added", "- at-next-start shards"]);
+}
+
+#[test]
 fn each_difference_between_two_configurations_is_named() {
     let (a, b) = (disk("a", ""), disk("b", ""));
     check(&a, &disk("a", "# a comment"), &[]);
