@@ -27,7 +27,7 @@ use serde_json::Value;
 use super::output::{self, Output};
 use super::{client, doctor};
 use crate::cli::BundleArgs;
-use crate::config::{self, DaemonSpec};
+use crate::config;
 use crate::daemon::api::DaemonInfo;
 
 /// The configuration of the service.
@@ -49,9 +49,11 @@ What 'forebay support-bundle' found. It holds no data of a guest, and no secrets
 versions.txt          Forebay, kernel, distribution
 doctor.json           what 'forebay doctor' found
 configuration.json    the configuration, without comments and secrets
+changes.json          what was changed while Forebay ran, without secrets
 memory.txt            memory of the host
 events/               the files in which daemons keep their events
-daemons/NAME/         what each daemon answered: itself, pools, disks, events; limits of its process
+daemons/NAME/         what each daemon answered: itself, changes, pools, disks, events; limits of its process;
+                      its configuration
 errors.txt            what could not be had
 ";
 
@@ -75,13 +77,25 @@ pub(super) fn bundle(args: &BundleArgs) -> Result<()> {
     bundle.add("README.txt", ABOUT);
     bundle.add("versions.txt", versions());
     bundle.add("memory.txt", fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    bundle.add_checks(config.clone())?;
-    let configured = config.as_ref().and_then(|config| bundle.add_configuration(config));
+    let heard = client::block_on(async { Ok(client::daemons(args.control.as_deref()).await) })?;
+    let answered = heard.iter().filter_map(|(_, heard)| heard.as_ref().ok());
+    let files: Vec<_> = answered.filter_map(|daemon| daemon.file.clone()).collect();
+    bundle.add_checks(config.clone().or_else(|| files.first().map(PathBuf::from)))?;
+    let configured = match &config {
+        Some(config) => bundle.add_configuration(config, ""),
+        None => {
+            if files.is_empty() {
+                bundle.errors +=
+                    &format!("{CONFIG}: it is not there; --config PATH names another file\n");
+            }
+            None
+        }
+    };
     if let Some(state) = configured.or_else(folders::state_folder) {
         bundle.add_event_files(&state);
     }
     client::block_on(async {
-        for (socket, heard) in client::daemons(args.control.as_deref()).await {
+        for (socket, heard) in heard {
             match heard {
                 Ok(daemon) => bundle.add_daemon(&socket, &daemon).await,
                 Err(error) => bundle.note(&socket, &error),
@@ -146,18 +160,31 @@ impl Bundle {
         Ok(())
     }
 
-    /// The configuration; the state folder that it names.
-    fn add_configuration(&mut self, path: &Path) -> Option<PathBuf> {
+    /// The configuration, and what was changed of it, in this folder; the state folder that it names.
+    fn add_configuration(&mut self, path: &Path, folder: &str) -> Option<PathBuf> {
         let text = fs::read_to_string(path).map_err(|error| self.note(path, &error)).ok()?;
         // What is not understood is not shown either: a secret may be in it.
-        let mut value = toml::from_str::<Value>(&text)
+        let value = toml::from_str::<Value>(&text)
             .map_err(|error| self.note(path, &error.message()))
             .ok()?;
-        strike_keys(&mut value);
-        self.add("configuration.json", format!("{value:#}"));
+        secrets(&value, &mut self.secrets);
+        self.add_struck(&format!("{folder}configuration.json"), value);
         let spec = config::file::load(path).ok()?;
-        self.secrets.extend(secrets(&spec));
+        let kept = spec.sources.as_ref().and_then(|sources| sources.kept.as_ref());
+        // A daemon that runs says itself what was changed.
+        if let Some(kept) = kept.filter(|kept| folder.is_empty() && kept.exists()) {
+            let read = fs::read_to_string(kept).map_err(anyhow::Error::from);
+            match read.and_then(|text| Ok(toml::from_str::<Value>(&text)?)) {
+                Ok(changes) => self.add_struck("changes.json", changes),
+                Err(_) => self.errors += &format!("{}: it cannot be read\n", kept.display()),
+            }
+        }
         spec.state_dir
+    }
+
+    fn add_struck(&mut self, name: &str, mut value: Value) {
+        strike_keys(&mut value);
+        self.add(name, format!("{value:#}"));
     }
 
     /// The events of daemons that may not run.
@@ -184,6 +211,13 @@ impl Bundle {
                 Ok(text) => self.add(&format!("{folder}/{file}.txt"), text),
                 Err(error) => self.note(Path::new(&path), &error),
             }
+        }
+        if let Some(file) = &daemon.file {
+            self.add_configuration(Path::new(file), &format!("{folder}/"));
+        }
+        match client::ask::<Value>(socket, "/v1/config").await {
+            Ok(changes) => self.add_struck(&format!("{folder}/changes.json"), changes),
+            Err(error) => self.note(&socket.join("v1/config"), &error),
         }
         self.add_answer(socket, "/v1/daemon", &format!("{folder}/daemon.json")).await;
         self.add_answer(socket, "/v1/pools", &format!("{folder}/pools.json")).await;
@@ -237,12 +271,21 @@ impl Bundle {
     }
 }
 
-/// The secrets that the files of a configuration hold.
-fn secrets(spec: &DaemonSpec) -> Vec<String> {
-    let both = spec.targets.iter().flat_map(|target| [&target.chap, &target.mutual_chap]);
-    let files = both.flatten().filter_map(|chap| fs::read(&chap.secret_file).ok());
-    let texts = files.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-    texts.filter(|secret| !secret.is_empty()).collect()
+/// Finds the secrets in the files that a configuration names, also in one that cannot be loaded.
+fn secrets(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(keys) => {
+            for (key, value) in keys {
+                let file = value.as_str().filter(|_| key.ends_with("secret-file"));
+                let bytes = file.and_then(|file| config::file::bytes_of(Path::new(file)).ok());
+                let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+                found.extend(text.filter(|secret| !secret.is_empty()));
+                secrets(value, found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| secrets(value, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Strikes out what a key says is secret, and a user's password in a URI. A file that holds a secret is named.
@@ -278,6 +321,36 @@ fn without_password(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_configuration_and_its_changes_are_there_without_secrets() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("chap"), "geheim-geheim-1\n").unwrap();
+        fs::create_dir(at("state")).unwrap();
+        fs::write(at("state/other.changes.toml"), "[[disk]]\nname = \"db\"\npolicy = \"lru\"\n")
+            .unwrap();
+        let text = format!(
+            "state-dir = \"{0}/state\"\n[[disk]]\nname = \"db\"\nbackend = \"mem:1MiB\"\n[[iscsi]]\nlisten = \
+             [\"127.0.0.1:0\"]\ntarget = \"iqn.2026-01.x:geheim-geheim-1\"\nchap-user = \"u\"\nchap-secret-file = \
+             \"{0}/chap\"\n",
+            folder.path().display()
+        );
+        fs::write(at("other.toml"), &text).unwrap();
+        let mut bundle = Bundle::default();
+        assert_eq!(bundle.add_configuration(&at("other.toml"), ""), Some(at("state")));
+        bundle.add_configuration(&at("missing.toml"), "daemons/x/");
+        let errors = bundle.errors.clone();
+        assert!(errors.contains("missing.toml"), "{errors}");
+        let names: Vec<_> = bundle.texts.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(names, ["configuration.json", "changes.json"], "{errors}");
+        assert!(bundle.texts[1].1.contains("lru"));
+        let packed = bundle.into_archive("x").unwrap();
+        let mut unpacked = String::new();
+        let mut gz = flate2::read::GzDecoder::new(packed.as_slice());
+        std::io::Read::read_to_string(&mut gz, &mut unpacked).unwrap();
+        assert!(unpacked.contains("iqn.2026-01.x:(secret)") && !unpacked.contains("geheim"));
+    }
 
     #[test]
     fn secrets_are_struck_out_wherever_they_are() {
