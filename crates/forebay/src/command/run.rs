@@ -138,7 +138,25 @@ fn warnings(spec: &DaemonSpec) -> Vec<String> {
             disk.mode
         )
     };
-    idle.map(warning).chain(waiting).collect()
+    idle.map(warning).chain(waiting).chain(relative_flash(spec)).collect()
+}
+
+/// Flash that a configuration file gives as a name, which is neither a pool nor there: it is made where the daemon was started.
+fn relative_flash(spec: &DaemonSpec) -> Vec<String> {
+    let is_pool = |path: &Path| spec.pools.iter().any(|pool| Path::new(&pool.name.0) == path);
+    let of_disk = |disk: &DiskSpec| {
+        let path = &disk.flash.as_ref()?.path;
+        let is_meant = spec.file().is_none() || path.is_absolute() || path.exists();
+        (!is_meant && !is_pool(path)).then(|| {
+            format!(
+                "disk '{}': its flash {1} is no pool and no file that is there: it is made in the folder that Forebay is \
+                 started in. Give the path from / on, or a [[pool]] with the name {1}",
+                disk.name,
+                path.display()
+            )
+        })
+    };
+    spec.disks.iter().filter_map(of_disk).collect()
 }
 
 /// Serves until a signal. With a configuration file, SIGHUP reads it again; without one it ends the daemon in order.
@@ -395,6 +413,26 @@ mod tests {
         assert!(lines[2].ends_with("chardev=disk,num-queues=2"), "{hint}");
         let old = "(QEMU before 9.2: reconnect=1 instead of reconnect-ms=1000)";
         assert_eq!(lines[3].trim(), old);
+    }
+
+    #[test]
+    fn a_relative_path_of_flash_that_is_not_there_is_warned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.toml");
+        let warned = |flash: &str, more: &str| {
+            let text = format!(
+                "[[disk]]\nname = \"db\"\nbackend = \"mem:1MiB\"\nflash = \"{flash}:64MiB\"\nnbd = \
+                 [\"unix:/run/x\"]\n{more}"
+            );
+            std::fs::write(&path, text).unwrap();
+            warnings(&config::file::load(&path).unwrap())
+        };
+        let told = warned("fats", "");
+        assert!(told.len() == 1 && told[0].contains("its flash fats is no pool"), "{told:?}");
+        let pool = "[[pool]]\nname = \"fast\"\ndevices = [\"/dev/none\"]\n";
+        for (meant, more) in [("fast", pool), ("/nvme/pool", ""), ("src", "")] {
+            assert_eq!(warned(meant, more), [""; 0], "{meant}");
+        }
     }
 
     #[test]
