@@ -150,8 +150,12 @@ mod tests {
 
     #[test]
     fn available_memory_is_read_from_meminfo() {
-        let expected =
-            Available { bytes: 24_403_312 * 1024, all: 30_000_000 * 1024, is_hard: true, of: Holder::Machine };
+        let expected = Available {
+            bytes: 24_403_312 * 1024,
+            all: 30_000_000 * 1024,
+            is_hard: true,
+            of: Holder::Machine,
+        };
         let meminfo = "MemTotal: 30000000 kB\nMemAvailable:   24403312 kB\n";
         assert_eq!(of_machine(meminfo), Some(expected));
         assert_eq!(of_machine("MemTotal: 9 kB\n"), None);

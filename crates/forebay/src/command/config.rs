@@ -43,7 +43,8 @@ async fn save(args: &SaveArgs) -> Result<()> {
     let path = info.file.context("this daemon has no configuration file")?;
     if info.changes.is_empty() && !args.dry_run {
         let text = "nothing was changed while Forebay ran\n".to_owned();
-        let nothing = Reloaded { file: Some(path), dry_run: false, changes: Vec::new() };
+        let (file, changes, overridden) = (Some(path), Vec::new(), Vec::new());
+        let nothing = Reloaded { file, dry_run: false, changes, overridden };
         return reload::tell(&nothing, args.common.json, text);
     }
     let path = Path::new(&path);

@@ -32,16 +32,22 @@ pub(super) fn tell(reloaded: &Reloaded, json: bool, text: String) -> Result<()> 
 }
 
 fn text(reloaded: &Reloaded) -> String {
-    let Reloaded { file, dry_run, changes } = reloaded;
+    let Reloaded { file, dry_run, changes, overridden } = reloaded;
     let file = file.as_deref().unwrap_or("the configuration");
-    if changes.is_empty() {
-        return format!("{file} says what is in force\n");
-    }
-    let out = match dry_run {
-        true => format!("{file} would change this:\n"),
-        false => format!("{file} was read again:\n"),
+    let mut out = match (changes.is_empty(), dry_run) {
+        (true, _) if overridden.is_empty() => format!("{file} says what is in force\n"),
+        (true, _) => format!("{file} changes nothing\n"),
+        (false, true) => format!("{file} would change this:\n"),
+        (false, false) => format!("{file} was read again:\n"),
     };
-    out + &list(changes)
+    out += &list(changes);
+    if !overridden.is_empty() {
+        out += "what was changed while Forebay ran counts more than the file:\n";
+    }
+    for it in overridden {
+        let _ = writeln!(out, "  disk '{}': {}; to take it back: {}", it.disk, it.text, it.reset);
+    }
+    out
 }
 
 /// A line for each change, and one for why it was not made.
@@ -55,4 +61,25 @@ pub(super) fn list(changes: &[Change]) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::api::Overridden;
+
+    #[test]
+    fn a_file_that_changes_override_does_not_say_what_is_in_force() {
+        let file = Some("/etc/f.toml".to_owned());
+        let (changes, overridden) = (Vec::new(), Vec::new());
+        let mut reloaded = Reloaded { file, dry_run: false, changes, overridden };
+        assert_eq!(text(&reloaded), "/etc/f.toml says what is in force\n");
+        reloaded.overridden.push(Overridden {
+            disk: "db".to_owned(),
+            text: "ram is 2MiB, and the file says 1MiB".to_owned(),
+            reset: "forebay disk reset db ram".to_owned(),
+        });
+        let told = text(&reloaded);
+        assert!(!told.contains("in force") && told.contains("forebay disk reset db ram"), "{told}");
+    }
 }

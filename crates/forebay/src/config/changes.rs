@@ -266,6 +266,11 @@ impl Changes {
         self.disk.iter().find(|table| name_in(table).as_ref() == Some(name))
     }
 
+    /// The disks of which settings were changed, with these.
+    pub fn disks(&self) -> impl Iterator<Item = (Name, &Table)> {
+        self.disk.iter().filter_map(|table| Some((name_in(table)?, table)))
+    }
+
     /// The disks of the configuration file that were removed.
     pub fn removed(&self) -> &[Name] {
         &self.removed

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use forebay_host::pool::LOCK_WAIT;
 use forebay_host::{fence, folders};
 use forebay_io::file::OpenFile;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::changes::{Changes, find};
@@ -32,6 +32,17 @@ pub struct Sources {
     pub changes: Changes,
     /// Where that is kept; none: nowhere.
     pub kept: Option<PathBuf>,
+}
+
+/// Something of the configuration file that does not count, because a command has changed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Overridden {
+    /// The disk that it is about.
+    pub disk: String,
+    /// What is in force, and what the file says.
+    pub text: String,
+    /// The command that takes the change back.
+    pub reset: String,
 }
 
 impl Sources {
@@ -158,6 +169,28 @@ impl Sources {
     /// Pools whose devices were changed, and that the file does not have.
     pub fn waiting_pools(&self) -> Vec<Name> {
         self.changes.waiting_pools(&self.said)
+    }
+
+    /// What the file says in vain of its disks.
+    pub fn overridden(&self) -> Vec<Overridden> {
+        let removed = self.changes.removed().iter().map(|disk| Overridden {
+            disk: disk.to_string(),
+            text: "the file has it, and it was removed".to_owned(),
+            reset: format!("forebay disk reset {disk}"),
+        });
+        let of_file = self.changes.disks().filter(|(disk, _)| self.has(disk));
+        let changed = of_file.flat_map(|(disk, table)| {
+            let keys = table.iter().filter(|(key, _)| *key != "name");
+            keys.map(move |(key, value)| Overridden {
+                disk: disk.to_string(),
+                text: match self.said(&disk, key) {
+                    Some(said) => format!("{key} is {}, and the file says {said}", shown(value)),
+                    None => format!("{key} is {}, and the file has no {key}", shown(value)),
+                },
+                reset: format!("forebay disk reset {disk} {key}"),
+            })
+        });
+        removed.chain(changed).collect()
     }
 
     /// What the file says of a setting of a disk.

@@ -40,7 +40,9 @@ use forebay_host::fence::resolve::Shown;
 mod configuration;
 mod observed;
 
-pub use configuration::{Change, ConfigInfo, DeviceChange, Origin, Reloaded, Removed, SettingInfo};
+pub use configuration::{
+    Change, ConfigInfo, DeviceChange, Origin, Overridden, Reloaded, Removed, SettingInfo,
+};
 pub use observed::{
     CACHE_SIZES_MAX, Curves, Histograms, HistogramsChange, RECORDS_MAX, RecordLine, Records,
 };

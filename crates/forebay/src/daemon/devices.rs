@@ -95,7 +95,7 @@ async fn add(
         state.report(None, Severity::Info, &text);
     }
     changes.push(about_devices(text, None));
-    Ok(Reloaded { file: shown(&after), dry_run, changes })
+    Ok(Reloaded { file: shown(&after), dry_run, changes, overridden: Vec::new() })
 }
 
 /// Finds what a device has that is needed and of a disk that is `served` from elsewhere: a start would find the disk twice.
@@ -173,7 +173,7 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
         }
     }
     changes.push(about_devices(text, error));
-    Ok(Reloaded { file: shown(&after), dry_run, changes })
+    Ok(Reloaded { file: shown(&after), dry_run, changes, overridden: Vec::new() })
 }
 
 fn sources(spec: &DaemonSpec) -> Result<Sources> {

@@ -27,6 +27,7 @@ use crate::config::difference::{self, Difference, differences};
 use crate::config::iscsi::IscsiSpec;
 use crate::config::pools::is_same;
 use crate::config::settings::Setting;
+use crate::config::sources::Sources;
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
 
@@ -88,11 +89,12 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     })?;
     let found = differences(&listening(state, &new), &new);
     let mut changes: Vec<Change> = found.iter().map(shown_as).collect();
+    let overridden = new.sources.as_ref().map_or(Vec::new(), Sources::overridden);
     if dry_run {
         reopen::try_out(state, &new, &found, &mut changes).await;
     } else {
         keep(state, &new).await;
-        let told = match found.is_empty() {
+        let told = match found.is_empty() && overridden.is_empty() {
             true => format!("reload: {shown} says what is in force"),
             false => format!("reload: {shown} was read again"),
         };
@@ -102,7 +104,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         refused::tell_missing(state, missing);
     }
     changes.extend(read_secrets(state, &new, !dry_run).await);
-    Ok(Reloaded { file: Some(shown), dry_run, changes })
+    Ok(Reloaded { file: Some(shown), dry_run, changes, overridden })
 }
 
 /// A configuration with a device for each disk of a pool, and nothing in it that would keep this daemon from it.

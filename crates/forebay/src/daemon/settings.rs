@@ -337,7 +337,7 @@ async fn change_config(
         refused::tell_missing(state, missing);
     }
     let file = after.file.as_ref().map(|file| file.display().to_string());
-    Ok(Reloaded { file, dry_run, changes })
+    Ok(Reloaded { file, dry_run, changes, overridden: Vec::new() })
 }
 
 /// Why a daemon without a configuration file does not change these.

@@ -31,7 +31,8 @@ pub(super) async fn drain(args: &PoolDrainArgs) -> Result<()> {
     );
     ensure!(real(&to)? != pool_path, "the disks are to go to another pool than they are in");
     let disks: Vec<DiskInfo> = client::ask_patiently(&control, "/v1/disks").await?;
-    let mut all = Reloaded { file: None, dry_run: args.dry_run, changes: Vec::new() };
+    let (changes, overridden) = (Vec::new(), Vec::new());
+    let mut all = Reloaded { file: None, dry_run: args.dry_run, changes, overridden };
     let of_pool = disks.iter().filter_map(|disk| {
         let (path, size) = disk.flash.as_deref()?.rsplit_once(':')?;
         real(Path::new(path)).is_ok_and(|path| path == pool_path).then_some((&disk.name, size))

@@ -57,6 +57,26 @@ fn a_mistake_in_the_file_is_told_with_its_place_although_there_are_changes() {
     assert!(error.contains("power of two") && !error.contains("changes"), "{error}");
 }
 
+#[test]
+fn what_the_file_says_in_vain_is_listed_with_the_way_back() {
+    let mut changes = Changes::default();
+    changes.set(&name("db"), &table("policy = \"fifo\"\nram = \"2MiB\""));
+    changes.remove(&name("web"), true);
+    let spec = with(&changes, FILE);
+    let told = spec.sources.unwrap().overridden();
+    let told: Vec<_> =
+        told.iter().map(|it| format!("{}: {} ({})", it.disk, it.text, it.reset)).collect();
+    assert_eq!(
+        told,
+        [
+            "web: the file has it, and it was removed (forebay disk reset web)",
+            "db: policy is fifo, and the file says lru (forebay disk reset db policy)",
+            "db: ram is 2MiB, and the file has no ram (forebay disk reset db ram)",
+        ]
+    );
+    assert_eq!(with(&Changes::default(), FILE).sources.unwrap().overridden(), []);
+}
+
 /// Saved into the file, changes say what they said before: the same disks, addresses and units.
 fn check_saved(changes: &Changes, text: &str) -> String {
     let saved = with_changes(text, changes).unwrap();

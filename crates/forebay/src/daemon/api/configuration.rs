@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::config::changes::Changes;
+pub use crate::config::sources::Overridden;
 use crate::config::values::Name;
 
 /// What came of a configuration that was changed or read again, or would come of it.
@@ -16,6 +17,9 @@ pub struct Reloaded {
     pub dry_run: bool,
     /// What changes of what was in force. What only a restart can change is told each time.
     pub changes: Vec<Change>,
+    /// What was changed while Forebay ran, and counts more than the file.
+    #[serde(default)]
+    pub overridden: Vec<Overridden>,
 }
 
 /// A disk was removed from the configuration.
