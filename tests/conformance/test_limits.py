@@ -76,13 +76,13 @@ def a_disk_gets_what_its_limits_allow_and_no_more(bed):
 @test(forebay_only=True)
 def requests_that_are_held_are_answered_when_the_disk_ends(bed):
     images(bed, "a")
-    served = Served(bed, disk(bed, "a", 'bandwidth-limit = "1KiB"\n'))
+    served = Served(bed, disk(bed, "a", 'bandwidth-limit = "4KiB"\n'))
     handle = client(bed, "a")
     answered = []
-    handle.pread(4096, 0)
-    buffers = [nbd.Buffer(4096) for _ in range(4)]
+    handle.pread(16384, 0)
+    buffers = [nbd.Buffer(16384) for _ in range(4)]
     for at, buffer in enumerate(buffers):
-        handle.aio_pread(buffer, at * 4096, completion=lambda error: answered.append(error.value) or 1)
+        handle.aio_pread(buffer, at * 16384, completion=lambda error: answered.append(error.value) or 1)
     while not served.stats("a")["counters"]["requests_limited"] == 4:
         pass
     assert answered == []
