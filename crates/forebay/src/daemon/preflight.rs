@@ -26,11 +26,7 @@ use crate::config::{DaemonSpec, DiskSpec};
 /// What is wrong, a sentence each; may wait for storage.
 pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
     let state = spec.state_dir.clone().or_else(folders::state_folder);
-    let is_running = match UnixStream::connect(control(spec)) {
-        // Another user's.
-        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
-        Ok(_) => true,
-    };
+    let is_running = UnixStream::connect(control(spec)).is_ok();
     let mut spec = spec.clone();
     // The daemon that runs has its devices, and knows who is on which.
     let wrong = placement::place(&mut spec, &[], &[]);
@@ -46,9 +42,6 @@ pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
     found.extend(memory(spec, is_running));
     found.extend(sockets(spec));
     found.extend(addresses(spec));
-    if !is_running {
-        found.extend(taken(spec));
-    }
     found
 }
 
@@ -317,22 +310,6 @@ fn addresses(spec: &DaemonSpec) -> Vec<String> {
     found
 }
 
-/// Addresses that another program listens at. The disks are served without an HTTP port, too: an event says so.
-fn taken(spec: &DaemonSpec) -> Vec<String> {
-    let is_taken = |resolved: &Vec<SocketAddr>| {
-        let bound = TcpListener::bind(resolved.as_slice());
-        bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
-    };
-    let tcp = tcp_addresses(spec).into_iter().filter(|(address, resolved)| {
-        spec.http.as_deref() != Some(*address) && resolved.as_ref().is_ok_and(is_taken)
-    });
-    let tcp = tcp.map(|(address, _)| address.to_owned());
-    let unix = unix_sockets(spec).into_iter().map(|(path, _)| path);
-    let unix = unix.filter(|path| UnixStream::connect(path).is_ok());
-    let all = tcp.chain(unix.map(|path| path.display().to_string()));
-    all.map(|address| format!("nobody can listen at {address}: another program does")).collect()
-}
-
 /// True when one listener keeps the other from its address. Port 0 is any that is free.
 fn overlap(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
     let is_same = |a: IpAddr, b: IpAddr| a == b || a.is_unspecified() || b.is_unspecified();
@@ -341,33 +318,4 @@ fn overlap(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
         let same_family = a.is_ipv4() == b.is_ipv4();
         a.port() != 0 && a.port() == b.port() && same_family && is_same(a.ip(), b.ip())
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::file;
-
-    #[test]
-    fn an_address_that_another_program_listens_at_is_a_problem() {
-        let folder = tempfile::tempdir().unwrap();
-        let other = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = folder.path().join("db.sock");
-        let of_socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let (taken, socket) = (other.local_addr().unwrap(), socket.display().to_string());
-        let text = format!(
-            "control = \"{}/control\"\nhttp = \"off\"\n[[disk]]\nname = \"db\"\nbackend = \"mem:1MiB\"\nram = \
-             \"1MiB\"\nnbd = [\"{taken}\", \"unix:{socket}\"]\n",
-            folder.path().display()
-        );
-        let spec = file::parse(&text, "f".parse().unwrap()).unwrap();
-        let told = |address: &str| format!("nobody can listen at {address}: another program does");
-        assert_eq!(problems(&spec), [told(&taken.to_string()), told(&socket)]);
-        drop((other, of_socket));
-        assert_eq!(problems(&spec), [""; 0]);
-        // What a daemon that runs with this configuration has is its own.
-        let _other = TcpListener::bind(taken).unwrap();
-        let _control = std::os::unix::net::UnixListener::bind(control(&spec)).unwrap();
-        assert_eq!(problems(&spec), [""; 0]);
-    }
 }
