@@ -305,12 +305,24 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_a_disk_that_is_opened_again_is_given_to_nobody() {
-        let population = Population::start(EventSender::for_test().0).unwrap();
-        let all = || population.kept.load(Ordering::Relaxed);
-        let kept = [population.keep(5), population.keep(7)];
-        assert_eq!(all(), 12);
+        let (events, mut lines) = EventSender::for_test();
+        let population = Population::start(events).unwrap();
+        let kept = population.keep(1 << 60);
+        let memory = Arc::new(Arena::reserve(PART as usize).unwrap());
+        let told = Arc::new(AtomicU64::new(0));
+        let tells = told.clone();
+        population.give(Wanted {
+            disk: "disk".into(),
+            memory: Arc::downgrade(&memory),
+            place: 0..PART,
+            is_wanted: Box::new(|| true),
+            tell: Box::new(move |end| tells.store(end, Ordering::Relaxed)),
+        });
+        let line = lines.blocking_recv().unwrap();
+        assert!(line.text.contains("goes on without 64 MiB of its memory"), "{}", line.text);
+        assert_eq!(told.load(Ordering::Relaxed), 0);
         drop(kept);
-        assert_eq!(all(), 0);
+        assert_eq!(population.kept.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -60,7 +60,8 @@ pub(super) fn page_size() -> usize {
 /// # Errors
 /// `OutOfMemory`, with both numbers.
 pub(super) fn check_available(len: usize) -> io::Result<()> {
-    let least = available().into_iter().min_by_key(|available| available.bytes);
+    let hard = available().into_iter().filter(|available| available.is_hard);
+    let least = hard.min_by_key(|available| available.bytes);
     let Some(Available { bytes, of, .. }) = least else { return Ok(()) };
     if len as u64 <= bytes {
         return Ok(());

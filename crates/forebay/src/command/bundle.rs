@@ -167,7 +167,7 @@ impl Bundle {
         let value = toml::from_str::<Value>(&text)
             .map_err(|error| self.note(path, &error.message()))
             .ok()?;
-        secrets(&value, &mut self.secrets);
+        secrets(&value, &mut self.secrets, &mut self.errors);
         self.add_struck(&format!("{folder}configuration.json"), value);
         let spec = config::file::load(path).ok()?;
         let kept = spec.sources.as_ref().and_then(|sources| sources.kept.as_ref());
@@ -272,18 +272,27 @@ impl Bundle {
 }
 
 /// Finds the secrets in the files that a configuration names, also in one that cannot be loaded.
-fn secrets(value: &Value, found: &mut Vec<String>) {
+fn secrets(value: &Value, found: &mut Vec<String>, errors: &mut String) {
     match value {
         Value::Object(keys) => {
             for (key, value) in keys {
                 let file = value.as_str().filter(|_| key.ends_with("secret-file"));
-                let bytes = file.and_then(|file| config::file::bytes_of(Path::new(file)).ok());
-                let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-                found.extend(text.filter(|secret| !secret.is_empty()));
-                secrets(value, found);
+                let read = file.map(|file| (file, config::file::bytes_of(Path::new(file))));
+                match read {
+                    Some((_, Ok(bytes))) => {
+                        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+                        found.extend(Some(text).filter(|secret| !secret.is_empty()));
+                    }
+                    Some((file, Err(error))) => {
+                        *errors += &format!(
+                            "{file}: it cannot be read, so its secret is struck out nowhere: {error:#}\n"
+                        );
+                    }
+                    None => secrets(value, found, errors),
+                }
             }
         }
-        Value::Array(values) => values.iter().for_each(|value| secrets(value, found)),
+        Value::Array(values) => values.iter().for_each(|value| secrets(value, found, errors)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -17,8 +17,6 @@ const RECORDER_MIN: u64 = 64 << 10;
 const RECORDER_MAX: u64 = 4 << 30;
 /// Smallest write log.
 const WRITE_LOG_MIN: u64 = 4 << 20;
-/// The least bytes per second that a limit allows: with fewer, a block takes longer than any client waits.
-const RATE_MIN: u64 = 4 << 10;
 /// The most RAM, and the most flash, of a disk: the sum over all disks of a host fits into 64 bits.
 const SIZE_MAX: u64 = 1 << 50;
 
@@ -126,16 +124,6 @@ pub(crate) fn disk(disk: &DiskSpec) -> Result<(), String> {
         return Err(format!(
             "its share of flash, {flash}, is smaller than one cache block, {block}"
         ));
-    }
-    let destaged = disk.write_log.as_ref().and_then(|log| log.rate_max);
-    let limit = disk.bandwidth_limit.map(|limit| limit.0);
-    for (key, rate) in [("bandwidth-limit", limit), ("max-destage-rate", destaged)] {
-        if let Some(rate) = rate.filter(|rate| *rate < RATE_MIN) {
-            return Err(format!(
-                "{key} {rate} allows {rate} bytes a second, and {} at least is needed: is {rate}MiB meant? 0 is no limit",
-                Size(RATE_MIN)
-            ));
-        }
     }
     check_sharing(disk)?;
     check_write_log(disk)?;

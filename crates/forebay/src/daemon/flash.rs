@@ -90,6 +90,11 @@ impl Flash {
         }
     }
 
+    /// The pool of a disk, if it is open.
+    pub(super) fn open_pool_of(&self, disk: &DiskSpec) -> Option<SharedPool> {
+        self.find(path(disk)?).map(|(pool, _)| pool)
+    }
+
     fn find(&self, path: &Path) -> Option<(SharedPool, PoolHandle)> {
         lock(&self.pools).get(path).map(|open| (open.pool.clone(), open.handle.clone()))
     }

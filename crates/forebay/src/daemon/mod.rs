@@ -39,6 +39,7 @@ pub mod api;
 mod change;
 pub mod control;
 mod devices;
+mod dry_run;
 mod ending;
 mod event_log;
 mod figures;

@@ -22,6 +22,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_backends::size::rounded;
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::{self, Decision};
+use forebay_host::pool::Dirty;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -399,21 +400,27 @@ fn flash(opener: &Opener, disk: &DiskSpec) -> Result<(String, forebay_host::pool
     Ok((disk.name.to_string(), pool))
 }
 
-/// What the log of a disk that is not served keeps, in words, when the disk goes from the configuration.
+/// What the log of a disk that is not served keeps, in words, when the disk goes from the configuration. Nobody waits long
+/// for flash, and no pool is opened for that.
 pub(super) async fn left_in_log(state: &ControlState, disk: &DiskSpec) -> Option<String> {
+    disk.write_log.as_ref()?;
     let (of, disk) = (disk.clone(), &disk.name);
-    let look = move |opener: &Opener| {
-        let found = flash(opener, &of).ok();
-        Ok(found.and_then(|(name, pool)| resolve::undestaged(&pool, &name)))
-    };
-    let dirty = blocking(state, look).await.ok().flatten()?;
-    let what = match dirty.error {
-        Some(error) => format!("cannot be read: {error}"),
-        None => format!("still holds {} that primary storage does not have", rounded(dirty.bytes)),
+    let look = blocking(state, move |opener| {
+        let pool = opener.flash.open_pool_of(&of).context("its flash is not in use")?;
+        Ok(resolve::undestaged(&pool, &of.name.0))
+    });
+    let found = tokio::time::timeout(LOOK_MAX, look).await;
+    let what = match found.context("its flash does not answer").flatten() {
+        Ok(None) => return None,
+        Ok(Some(Dirty { error: None, bytes, .. })) => {
+            format!("still holds {} that primary storage does not have", rounded(bytes))
+        }
+        Ok(Some(Dirty { error: Some(error), .. })) => format!("cannot be read: {error}"),
+        Err(why) => format!("may hold writes that primary storage does not have: {why:#}"),
     };
     Some(format!(
-        "its write log {what}. Primary storage alone is older than what the guest has written. To have them, add disk \
-         '{disk}' again as it was, by 'forebay disk reset {disk}' or in the configuration file"
+        "its write log {what}. To have them, add disk '{disk}' again as it was, by 'forebay disk reset {disk}' or in the \
+         configuration file"
     ))
 }
 

@@ -22,7 +22,7 @@ use forebay_host::events::Severity;
 use super::api::{Change, Reloaded};
 use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
-use super::{change, http, placement, preflight, refused, reopen, systemd};
+use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::iscsi::IscsiSpec;
 use crate::config::pools::is_same;
@@ -91,7 +91,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     let mut changes: Vec<Change> = found.iter().map(shown_as).collect();
     let overridden = new.sources.as_ref().map_or(Vec::new(), Sources::overridden);
     if dry_run {
-        reopen::try_out(state, &new, &found, &mut changes).await;
+        dry_run::try_out(state, &new, &found, &mut changes).await;
     } else {
         keep(state, &new).await;
         let told = match found.is_empty() && overridden.is_empty() {

@@ -27,16 +27,16 @@ use forebay_shard::{Drained, PrimaryState};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api::{Change, DiskInfo};
+use super::api::DiskInfo;
 use super::control::ControlState;
 use super::ending::{self, Left};
 use super::opener::{Among, Missing, Ready};
 use super::opening::{Opened, check_memory, check_spec};
 use super::served::ServedDisk;
 use super::{advice, opener, refused};
-use crate::config::difference::{self, Difference, is_same_pool, is_unit, outlives_its_opening};
+use crate::config::DiskSpec;
+use crate::config::difference::{self, is_same_pool, is_unit, outlives_its_opening};
 use crate::config::settings::Setting;
-use crate::config::{DaemonSpec, DiskSpec};
 
 /// Time that a log has to be destaged, for its disk to leave the pool.
 const DESTAGE_MAX: Duration = Duration::from_secs(10);
@@ -79,7 +79,10 @@ pub(super) async fn reopen(
         Err(error) => Err(error),
         Ok(_held) => {
             let what = difference::in_words(settings);
-            let reopening = Reopening { what, ..Reopening::of(state, &served) };
+            // Of smaller blocks it knows more.
+            let finer = (before.block_size / after.block_size).max(1);
+            let _memory = state.opener.keep_memory(needed_at_once(&served, finer));
+            let reopening = Reopening { what, _memory, ..Reopening::of(state, &served) };
             reopening.carry_out((&before, &of_before), (&after, disks)).await
         }
     };
@@ -89,25 +92,10 @@ pub(super) async fn reopen(
     done
 }
 
-/// Notes with the changes of a dry run what would keep disks from being opened again, as far as that can be seen before they
-/// end.
-pub(super) async fn try_out(
-    state: &Arc<ControlState>,
-    new: &DaemonSpec,
-    found: &[Difference],
-    changes: &mut [Change],
-) {
-    let old = state.opener.spec();
-    for (difference, change) in found.iter().zip(changes) {
-        let Difference::OpenedAgain(name, ..) = difference else { continue };
-        let of = |spec: &DaemonSpec| spec.disks.iter().find(|it| it.name == *name).cloned();
-        let (Some(before), Some(asked)) = (of(&old), of(new)) else { continue };
-        let Ok(served) = state.find(&name.0) else { continue };
-        let mut after = before.clone();
-        after.take_over_opened_again(&asked);
-        let possible = Reopening::of(state, &served).look(&before, (&after, &new.disks)).await;
-        change.error = possible.err().map(|why| format!("{why:#}"));
-    }
+/// Memory that an opening needs at once, with metadata of so many times as many blocks. RAM caches can wait.
+fn needed_at_once(served: &ServedDisk, finer: u64) -> u64 {
+    let DiskInfo { memory_bytes, ram_bytes, metadata_bytes, .. } = served.info();
+    memory_bytes - ram_bytes + metadata_bytes * finer
 }
 
 /// Notes that primary storage has become longer while a disk ended: opened again, the disk is as long as that.
@@ -158,8 +146,7 @@ pub(super) struct Reopening<'a> {
 impl<'a> Reopening<'a> {
     /// Of a disk as it is served, which does not change by it.
     pub(super) fn of(state: &'a Arc<ControlState>, served: &Arc<ServedDisk>) -> Reopening<'a> {
-        let DiskInfo { memory_bytes, ram_bytes, metadata_bytes, .. } = served.info;
-        let _memory = state.opener.keep_memory(memory_bytes - ram_bytes + metadata_bytes);
+        let _memory = state.opener.keep_memory(needed_at_once(served, 1));
         Reopening { state, served: served.clone(), what: String::new(), _memory }
     }
 
@@ -275,7 +262,7 @@ impl<'a> Reopening<'a> {
     }
 
     /// The same, as far as primary storage has nothing to do for it.
-    async fn look(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
+    pub(super) async fn look(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
         let after = &opener::limited(among);
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");

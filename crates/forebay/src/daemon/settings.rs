@@ -23,7 +23,7 @@ use toml::{Table, Value};
 use super::api::{Change, ConfigInfo, Origin, Reloaded, Removed, SettingInfo};
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
-use super::{change, placement, refused, reload, reopen};
+use super::{change, dry_run, placement, refused, reload};
 use crate::config::difference::{Difference, differences};
 use crate::config::sources::Sources;
 use crate::config::values::{Name, Size};
@@ -326,7 +326,7 @@ async fn change_config(
     }
     let mut changes: Vec<Change> = found.iter().map(reload::shown_as).collect();
     if dry_run {
-        reopen::try_out(state, &new, &found, &mut changes).await;
+        dry_run::try_out(state, &new, &found, &mut changes).await;
     } else {
         keep(after).await?;
         let mut missing = reload::take_over(state, &new, Some(name), &found, &mut changes).await;

@@ -81,13 +81,6 @@ fn mistakes_are_named() {
             format!("{disk}{at}\nram = \"18446744073709551615\""),
             "--ram 18446744073709551615 cannot",
         ),
-        (format!("{disk}{at}\nbandwidth-limit = \"10\""), "is 10MiB meant?"),
-        (
-            format!(
-                "{disk}{at}\nmode = \"write-back\"\nflash = \"/p:64MiB\"\nmax-destage-rate = \"1\""
-            ),
-            "is 1MiB meant?",
-        ),
         (format!("{disk}{at}\nflash = \"/p:16383PiB\""), "1PiB at most is allowed"),
         (format!("{disk}nbd = [\"unix:/x\", \"unix:/x?mode=0660\"]"), "addresses must differ"),
         ("[[disk]\n".to_owned(), "line 1, column 8: "),

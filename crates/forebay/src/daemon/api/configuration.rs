@@ -27,7 +27,7 @@ pub struct Reloaded {
 pub struct Removed {
     /// It was.
     pub removed: bool,
-    /// What its log keeps of a disk that was not served. Null: nothing.
+    /// What the log of a disk that was not served keeps, or may keep. Null: nothing.
     pub left: Option<String>,
 }
 

@@ -95,8 +95,8 @@ pub(super) fn memory(engine: &Engine, staging: Option<&Staging>) -> Result<Arc<A
 /// There is less.
 pub(in crate::daemon) fn check_memory(needed: u64, of_all: bool) -> Result<()> {
     let there = |it: &Available| if of_all { it.all } else { it.bytes };
-    let counts = |it: &Available| it.is_hard || !of_all;
-    let least = arena::available().into_iter().filter(counts).min_by_key(there);
+    let hard = arena::available().into_iter().filter(|it| it.is_hard);
+    let least = hard.min_by_key(there);
     let Some((there, of)) = least.map(|it| (there(&it), it.of)) else { return Ok(()) };
     let is = if of_all { "in all" } else { "available" };
     ensure!(
