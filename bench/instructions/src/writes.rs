@@ -119,6 +119,10 @@ impl Executor for Writes {
         self.free.push(segment);
     }
 
+    fn renew(&mut self, _segment: SegmentId) {
+        unreachable!("a pool that always has a segment");
+    }
+
     fn copy_index(&mut self, _memory: Span) {
         unreachable!("a disk without an index");
     }

@@ -284,8 +284,7 @@ impl WriteBack {
         let has_failed = self.log.health.failed.is_some();
         let guests = if has_failed { Nanos::NEVER } else { shared.log_reads.next() };
         let reads = self.destage_reads_hang_at().min(self.forgets_at()).min(guests);
-        let leases = if has_failed { Nanos::NEVER } else { self.log.lease_hangs_at() };
-        self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(reads).min(leases)
+        self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(reads)
     }
 
     /// When the reads hang that the destager waits for.

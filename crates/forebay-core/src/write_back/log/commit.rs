@@ -109,7 +109,7 @@ impl WriteLog {
             true => self.volatile_until(),
             false => self.under_way.until(),
         };
-        let next = io.min(self.segments.lease_deadline(since));
+        let next = io.min(self.segments.lease_deadline(since)).min(self.lease_hangs_at());
         if self.health.failed.is_some() { Nanos::NEVER } else { next }
     }
 
@@ -167,12 +167,13 @@ impl WriteBack {
         let until = cx.now.plus(cx.config.flash_timeout);
         let dirty = self.occupied_bytes();
         let log = &mut self.log;
-        let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_there() * PAGE;
+        let keeps_up = dirty * BACKLOG_PART <= log.segments.pages_max() * PAGE;
         let two_at_a_time = keeps_up || log.config.order != DestageOrder::Strict;
         if log.health.failed.is_some() {
             return;
         }
-        if log.segments.wants_lease(cx.now, hang_at(cx)) {
+        if log.segments.wants_lease(cx.now) {
+            log.segments.begin_lease(hang_at(cx));
             cx.push(Action::Lease);
         }
         let group = &log.memory.groups[log.memory.open];

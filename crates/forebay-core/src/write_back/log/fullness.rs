@@ -29,8 +29,8 @@ impl WriteLog {
     /// True when a write waits, and there is no segment for it nor will there be one before something is destaged, or
     /// the pool has one.
     fn is_full(&self) -> bool {
-        let has_none = self.segment_is_full() && self.segments.can_have_no_more();
-        !self.waiting.room.is_empty() && (has_none || self.index.zeroes_are_full())
+        let has_none = || self.segment_is_full() && self.segments.can_have_no_more();
+        !self.waiting.room.is_empty() && (has_none() || self.index.zeroes_are_full())
     }
 }
 
@@ -45,9 +45,6 @@ impl WriteBack {
         let fill = self.fill();
         let threshold = u64::from(self.log.config.throttle_percent);
         let has_room = u128::from(fill.dirty) * 500 < u128::from(fill.capacity * threshold) * 4;
-        // One that goes on in its only segment is full, and empty, over and over.
-        let waited = cx.config.backend_timeout;
-        let has_room = has_room && !(self.log.renews() && self.has_waited(cx.now, waited));
         let was = self.log.told.fullness;
         let is = if waits {
             Fullness::Full
@@ -59,6 +56,11 @@ impl WriteBack {
             was
         };
         if is == was {
+            return;
+        }
+        // One that goes on in its only segment is full, and empty, over and over.
+        let goes_round = self.log.renews() && self.has_waited(cx.now, cx.config.backend_timeout);
+        if is == Fullness::Room && goes_round {
             return;
         }
         self.log.told.fullness = is;

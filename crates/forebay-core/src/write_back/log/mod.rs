@@ -440,7 +440,7 @@ impl WriteLog {
 
     /// True when the pool has no segment for what comes next, so that one that is freed is leased anew.
     pub(super) fn renews(&self) -> bool {
-        self.goes_on() && !self.wants.forgets_when_clean && self.segments.needs_own()
+        self.segments.needs_own() && self.goes_on() && !self.wants.forgets_when_clean
     }
 
     /// True when no group is under way, in memory or to flash. What a log that failed has under way may never end, and

@@ -108,8 +108,10 @@ impl Segments {
 
     /// Pages of those that it can have at the moment.
     pub(in crate::write_back) fn pages_there(&self) -> u64 {
-        let most = if self.is_short { self.leased() } else { self.max };
-        u64::from(self.pages) * u64::from(most)
+        match self.is_short {
+            true => u64::from(self.pages) * u64::from(self.leased()),
+            false => self.pages_max(),
+        }
     }
 
     /// The next page to be written.
@@ -196,13 +198,14 @@ impl Segments {
         self.slots[slot as usize].last = last;
     }
 
-    /// True when a lease should be asked for, which it then is; an answer after `late` is late.
-    pub(in crate::write_back) fn wants_lease(&mut self, now: Nanos, late: Nanos) -> bool {
-        let wants = self.lacks_spare() && now >= self.lease_after;
-        if wants {
-            self.leasing = Leasing::Another(late);
-        }
-        wants
+    /// True when a lease should be asked for.
+    pub(in crate::write_back) fn wants_lease(&self, now: Nanos) -> bool {
+        self.lacks_spare() && now >= self.lease_after
+    }
+
+    /// A lease is asked for; an answer after `late` is late.
+    pub(in crate::write_back) fn begin_lease(&mut self, late: Nanos) {
+        self.leasing = Leasing::Another(late);
     }
 
     /// When a lease that was refused is asked for again.
@@ -226,12 +229,12 @@ impl Segments {
     }
 
     fn lacks_spare(&self) -> bool {
-        !self.waits_for_lease() && self.spare.is_empty() && self.leased() < self.max
+        self.spare.is_empty() && !self.waits_for_lease() && self.leased() < self.max
     }
 
     /// True when the pool had no segment, and the log has no other to go on in.
     pub(in crate::write_back) fn needs_own(&self) -> bool {
-        self.spare.is_empty() && self.is_short
+        self.is_short && self.spare.is_empty()
     }
 
     /// True when it is not known yet whether a segment comes.
@@ -277,12 +280,14 @@ impl Segments {
     }
 
     /// The oldest segment, when the log can go on without what is in it.
-    fn oldest_without(&self, flushed: Sequence, renewed: bool) -> Option<Segment> {
-        let oldest = self.slots[*self.order.front()? as usize];
+    fn oldest_without(&self, flushed: Sequence, renewed: bool) -> Option<&Segment> {
         // Once it has ended no group is open in it: of each that it has the write was begun.
         let has_ended = self.next_page == self.pages;
-        let is_left = self.order.len() > 1 || renewed && has_ended;
-        (is_left && oldest.last <= flushed).then_some(oldest)
+        if self.order.len() <= 1 && !(renewed && has_ended) {
+            return None;
+        }
+        let oldest = &self.slots[*self.order.front()? as usize];
+        (oldest.last <= flushed).then_some(oldest)
     }
 
     /// Takes the oldest segment out of use.
