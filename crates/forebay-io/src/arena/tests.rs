@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
-use super::Arena;
+use super::{Arena, available};
 
 #[test]
 fn new_memory_is_rounded_to_pages_aligned_and_zero() {
@@ -46,6 +46,16 @@ fn sizes_that_cannot_be_had_are_errors() {
     let error = Arena::new(1 << 50).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("ask for less"), "{error}");
+}
+
+/// Who touches it sees to it that there is some: a RAM cache waits for its memory.
+#[test]
+fn memory_that_others_have_can_be_mapped_and_not_populated_at_once() {
+    let there = available().into_iter().map(|available| available.bytes).min().unwrap_or(0);
+    let len = there as usize + (1 << 30);
+    let arena = Arena::reserve(len).unwrap();
+    assert_eq!((arena.len(), arena.anonymous_bytes()), (len.next_multiple_of(4096), 0));
+    assert_eq!(Arena::new(len).unwrap_err().kind(), std::io::ErrorKind::OutOfMemory);
 }
 
 #[test]
