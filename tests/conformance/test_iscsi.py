@@ -92,6 +92,10 @@ def digests_are_computed_and_checked(bed):
     assert other.read(8, 128) == data
 
 
+def events(bed, disk):
+    return bed.run([bed.program, "events", "--control", bed.path(disk.name + ".control")])
+
+
 def qemu_options(disk, more):
     return "driver=iscsi,transport=tcp,portal=%s,target=%s,lun=0,%s" % (
         iscsi.portal(disk), iscsi.TARGET, more)
@@ -110,6 +114,7 @@ def initiators_prove_who_they_are_with_chap(bed):
         assert Initiator(disk).chap("user", b"twelve bytes or more", algorithm) == 0
         assert Initiator(disk).chap("user", b"something else here", algorithm) == 0x0201
     assert Initiator(disk).login() == 0x0201, "a login that leaves CHAP out"
+    assert "compare CHAP users and secrets" in events(bed, disk)
 
 
 @test(forebay_only=True)
@@ -118,6 +123,12 @@ def only_listed_initiators_log_in(bed):
     assert Initiator(disk).login() == 0
     assert Initiator(disk, name="iqn.2026-01.org.example:other").login() == 0x0202
     assert Initiator(disk, target="iqn.2026-01.org.example:none").login() == 0x0203
+    reported = events(bed, disk)
+    assert "'iqn.2026-01.org.example:other' may not log in: the target is not for it" in reported, reported
+    assert "there is no target of the name" in reported
+    for number in range(50):
+        Initiator(disk, name="iqn.2026-01.org.example:" + "x" * number).login()
+    assert events(bed, disk).count("may not log in") <= 10, "an initiator fills the event log"
     said = bed.run(["iscsi-ls", "-i", "iqn.2026-01.org.example:other",
                     "iscsi://%s/" % iscsi.portal(disk)], code=None)
     assert iscsi.TARGET not in said.stdout, "a target that it may not use is listed"

@@ -203,6 +203,11 @@ impl Login {
         }
     }
 
+    /// The name that the initiator gave; empty before that.
+    pub fn initiator(&self) -> &str {
+        &self.peer.initiator
+    }
+
     /// True in a discovery session.
     pub fn is_discovering(&self) -> bool {
         self.discovering.is_some()

@@ -384,16 +384,17 @@ impl IscsiPortal {
                 }
             };
             is_failing = false;
-            let Some((entry, has_to_leave)) = self.state.enter(Some(from.ip())) else {
+            let Some((entry, has_to_leave)) = self.state.enter(Some(from.ip()), &events) else {
                 login::turn_away(stream, &self.turning);
                 continue;
             };
             let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let state = self.state.clone();
+            let (state, events) = (self.state.clone(), events.clone());
             tokio::spawn(async move {
+                let report = |why: &str| state.report_refusal(Some(from.ip()), why, &events);
                 let ended = tokio::select! {
                     Ok(()) = has_to_leave => Err(anyhow::anyhow!(LEFT)),
-                    ended = login::log_in(stream, &served, entry) => ended,
+                    ended = login::log_in(stream, &served, entry, report) => ended,
                 };
                 if let Err(error) = ended {
                     state.count_failed();

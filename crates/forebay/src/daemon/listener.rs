@@ -14,7 +14,6 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,16 +23,19 @@ use forebay_host::events::{EventSender, Severity};
 use forebay_shard::DiskHandle;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::api::ListenerInfo;
 use super::control::lock;
 use super::inherited::{Inherited, Lent};
-use super::places::{Entry, Places};
+use super::places::Entry;
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
 use crate::config::values::{Address, Name};
+
+mod state;
+
+pub use state::ListenerState;
 
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -60,17 +62,6 @@ pub struct Listener {
 enum Kind {
     Unix { _socket: UnixSocket, listener: UnixListener },
     Tcp(BoundTcp),
-}
-
-/// What a listener counts.
-#[derive(Debug)]
-pub struct ListenerState {
-    address: String,
-    disks: Mutex<Vec<String>>,
-    places: Arc<Places>,
-    accepted: AtomicU64,
-    refused: AtomicU64,
-    handshakes_failed: AtomicU64,
 }
 
 /// What a listener serves: what clients see of each disk, and where they go.
@@ -229,11 +220,11 @@ impl Listener {
             match accepted {
                 Ok((stream, address)) => {
                     is_failing = false;
-                    self.take(stream, address);
+                    self.take(stream, address, &events);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
-                        let text = format!("{} cannot accept: {error}", self.state.address);
+                        let text = format!("{} cannot accept: {error}", self.state.address());
                         events.report(None, Severity::Warning, text);
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -243,8 +234,8 @@ impl Listener {
     }
 
     /// Begins the handshake of a client if there is room; otherwise closes it.
-    fn take(&self, stream: Stream, address: Option<IpAddr>) {
-        let Some((entry, has_to_leave)) = self.state.enter(address) else { return };
+    fn take(&self, stream: Stream, address: Option<IpAddr>, events: &EventSender) {
+        let Some((entry, has_to_leave)) = self.state.enter(address, events) else { return };
         let (state, choice) = (self.state.clone(), self.served.now());
         tokio::spawn(async move {
             let work = timeout(HANDSHAKE_TIME_MAX, shake_hands(stream, choice, entry));
@@ -257,61 +248,8 @@ impl Listener {
                 },
             };
             state.count_failed();
-            tracing::debug!("{}: a client was closed: {failed}", state.address);
+            tracing::debug!("{}: a client was closed: {failed}", state.address());
         });
-    }
-}
-
-impl ListenerState {
-    /// Of a listener at `address` that has no disks yet.
-    pub(super) fn new(address: String, room: u32) -> Arc<ListenerState> {
-        Arc::new(ListenerState {
-            address,
-            disks: Mutex::default(),
-            places: Places::new(room),
-            accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            handshakes_failed: AtomicU64::new(0),
-        })
-    }
-
-    /// Where it is.
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Clients find these disks there.
-    pub(super) fn tell_disks(&self, names: Vec<String>) {
-        *lock(&self.disks) = names;
-    }
-
-    /// A place for a connection that was accepted, and what tells that it has to leave; without one it is to be closed. To be
-    /// called from one task alone.
-    pub(super) fn enter(&self, address: Option<IpAddr>) -> Option<(Entry, oneshot::Receiver<()>)> {
-        self.accepted.fetch_add(1, Ordering::Relaxed);
-        let entered = self.places.enter(address);
-        if entered.is_none() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        }
-        entered
-    }
-
-    /// A connection ended before its handshake did.
-    pub(super) fn count_failed(&self) {
-        self.handshakes_failed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What it is, and its counters now.
-    pub fn info(&self) -> ListenerInfo {
-        ListenerInfo {
-            address: self.address.clone(),
-            disks: lock(&self.disks).clone(),
-            connections: self.places.taken(),
-            connections_max: self.places.max(),
-            accepted: self.accepted.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-            handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
-        }
     }
 }
 

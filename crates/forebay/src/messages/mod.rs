@@ -7,6 +7,7 @@ pub mod reference;
 use forebay_core::stats::{
     DestageLimit, IndexState, LogState, LogStatistics, RequestOp, TierState, TierStatistics,
 };
+use forebay_frontends::iscsi::login::Refusal;
 use forebay_host::pool::report::SessionState;
 
 use crate::daemon::api::{DiskStats, PrimaryState};
@@ -18,6 +19,23 @@ pub fn tier(tier: &TierStatistics) -> String {
         (TierState::Active, _) => "active".to_owned(),
         (TierState::Failed, None) => "failed".to_owned(),
         (TierState::Failed, Some(why)) => format!("failed: {why}"),
+    }
+}
+
+/// Why an initiator may not log in.
+pub fn refused_login(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Malformed => "what it sent makes no sense in a login",
+        Refusal::Authentication => {
+            "it did not prove who it is: compare CHAP users and secrets on both sides"
+        }
+        Refusal::Forbidden => "the target is not for it: 'initiators' lists others",
+        Refusal::NotFound => "there is no target of the name that it asked for",
+        Refusal::Version => "it speaks another version of iSCSI",
+        Refusal::MissingKey => "it named no initiator or no target",
+        Refusal::SessionType => "it asked for a session of a kind that does not exist",
+        Refusal::NoSuchSession => "it wants to add a connection to a session, which has one",
+        Refusal::OutOfResources => "there is no room for another session",
     }
 }
 

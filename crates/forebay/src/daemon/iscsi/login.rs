@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{PORT, Served};
 use crate::daemon::listener::{HANDSHAKE_TIME_MAX, LEFT};
 use crate::daemon::places::Entry;
+use crate::messages;
 
 /// Time that each of them has to begin its login.
 const TURN_AWAY_TIME_MAX: Duration = Duration::from_secs(2);
@@ -49,11 +50,17 @@ pub(super) fn turn_away(mut stream: TcpStream, turning: &Arc<Semaphore>) {
     });
 }
 
-/// Runs the login, then hands the session to its shard.
-pub(super) async fn log_in(mut stream: TcpStream, served: &Served, entry: Entry) -> Result<()> {
+/// Runs the login, then hands the session to its shard. A login that is refused is also reported.
+pub(super) async fn log_in(
+    mut stream: TcpStream,
+    served: &Served,
+    entry: Entry,
+    report: impl Fn(&str),
+) -> Result<()> {
     stream.set_nodelay(true)?;
     let address = stream.local_addr()?;
-    let Some(established) = negotiate(&mut stream, served, address).await? else { return Ok(()) };
+    let negotiated = negotiate(&mut stream, served, address, report).await?;
+    let Some(established) = negotiated else { return Ok(()) };
     let behind = &served.behind[established.target];
     let mut targets = Vec::new();
     let name = &served.portal.targets[established.target].name;
@@ -80,6 +87,7 @@ async fn negotiate(
     stream: &mut TcpStream,
     served: &Served,
     address: SocketAddr,
+    report: impl Fn(&str),
 ) -> Result<Option<Established>> {
     let random: [u8; RANDOM] = host::random()?;
     let mut login = Login::start(served.portal.clone(), address, random, new_tsih());
@@ -100,7 +108,11 @@ async fn negotiate(
             Outcome::Continue => {}
             Outcome::Session(established) => return Ok(Some(*established)),
             Outcome::Close(None) => return Ok(None),
-            Outcome::Close(Some(refusal)) => anyhow::bail!("login refused: {refusal:?}"),
+            Outcome::Close(Some(refusal)) => {
+                let (name, why) = (login.initiator(), messages::refused_login(refusal));
+                report(&format!("initiator '{name}' may not log in: {why}"));
+                anyhow::bail!("login refused: {refusal:?}");
+            }
             Outcome::Broken => anyhow::bail!("what it sent is no login"),
         }
     }

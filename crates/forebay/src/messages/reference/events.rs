@@ -456,6 +456,7 @@ const SENTENCES: [Sentences; 6] = [
         "Clients",
         &[
             (Warning, "… cannot accept: …", "Raise the limit of open files, or read the reason."),
+            (Warning, "… refused a client …: …", "Read the reason."),
             (Warning, "a client was dropped: …", "Check the client."),
             (Warning, "the connection of a hypervisor was closed: …", "Check the hypervisor."),
             (
