@@ -31,7 +31,8 @@ pub enum Wait {
     Throttle,
 }
 
-/// The time that a request has waited, or many have.
+/// The time that a request has waited, or many have. A sum stops at 584 years: a thousand requests that wait all the time
+/// reach that within months.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited([u64; 7]);
 
@@ -39,20 +40,21 @@ impl Waited {
     /// It waited for `wait` so long.
     #[inline]
     pub fn add(&mut self, wait: Wait, time: Nanos) {
-        self.0[wait as usize] += time.0;
+        let waited = &mut self.0[wait as usize];
+        *waited = waited.saturating_add(time.0);
     }
 
     /// Another one waited, too.
     pub fn add_all(&mut self, other: &Waited) {
         for (all, one) in self.0.iter_mut().zip(other.0) {
-            *all += one;
+            *all = all.saturating_add(one);
         }
     }
 
     /// All of it as shown, of requests that took `total_ns`.
     pub fn of(&self, total_ns: u64) -> TimeSplit {
         let [limit_ns, queue_ns, flash_ns, log_ns, room_ns, primary_ns, throttle_ns] = self.0;
-        let waited: u64 = self.0.iter().sum();
+        let waited = self.0.iter().fold(0, |all: u64, one| all.saturating_add(*one));
         TimeSplit {
             total_ns,
             limit_ns,
@@ -151,4 +153,20 @@ pub struct SlowRequest {
     pub ago_ns: u64,
     /// Where its time went until it was answered.
     pub time: TimeSplit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_many_requests_over_many_months_stops_at_the_largest_figure() {
+        let mut all = Waited::default();
+        for wait in [Wait::Limit, Wait::Limit, Wait::Room] {
+            all.add(wait, Nanos(u64::MAX - 1));
+            all.add_all(&all.clone());
+        }
+        let split = all.of(u64::MAX);
+        assert_eq!((split.limit_ns, split.room_ns, split.rest_ns), (u64::MAX, u64::MAX, 0));
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! **Repeated events.** A warning or an error that the same disk reports again within [`REPEATED_WITHIN`] in the same words is
 //! counted with the first one. When it has not come for that long, or the daemon ends, one more event says how often it came.
+//! Where the clock was set, back or forward, by more than that, what comes now is no repetition.
 //! Events of severity info are an administrator's or a change of state: each stands for itself. So does what comes again after
 //! one of the same disk: it was over. Of those, and of what a disk reports that is the same but for its figures, [`ALIKE_MAX`] are
 //! kept within that time, and more are counted with the last one: a guest that makes errors at will leaves room for others.
@@ -222,7 +223,7 @@ impl Ring {
         let has_figures = line.disk.is_some();
         let alike_max = if is_loss { LOSSES_MAX } else { ALIKE_MAX };
         let is_alike = |known: &EventLine| {
-            line.time_ms.saturating_sub(known.last()) < within
+            line.time_ms.abs_diff(known.last()) < within
                 && known.severity == line.severity
                 && known.code == line.code
                 && known.disk == line.disk
@@ -263,7 +264,7 @@ impl Ring {
         repeated.retain(|(number, with_others)| {
             // One that is forgotten by now is not told of either.
             let Some(line) = lines.iter().find(|line| line.number == *number) else { return false };
-            if now_ms.saturating_sub(line.last()) < quiet {
+            if now_ms.abs_diff(line.last()) < quiet {
                 return true;
             }
             let others = if *with_others { ", also with other figures" } else { "" };

@@ -164,6 +164,19 @@ fn the_end_of_one_repeated_warning_ends_no_other_one() {
 }
 
 #[test]
+fn an_error_after_the_clock_was_set_back_is_an_event_of_its_own() {
+    let log = EventLog::default();
+    let hour = 3_600_000;
+    log.keep(warning(hour, "no answer"), 0);
+    log.keep(warning(hour + 1000, "no answer"), 0);
+    log.keep(warning(1000, "no answer"), 0);
+    assert_eq!(texts(&log), ["no answer", "no answer"]);
+    log.end_repeated(2000, REPEATED_WITHIN);
+    let end = texts(&log).pop().unwrap();
+    assert!(end.starts_with("this came 2 times"), "it has ended: {end}");
+}
+
+#[test]
 fn each_loss_of_data_is_an_event_of_its_own() {
     let log = EventLog::default();
     let kind = EventKind { severity: Severity::Error, code: Some(EventCode::LogCorrupt) };

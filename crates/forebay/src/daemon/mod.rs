@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 
 mod advice;
 pub mod api;
+mod background;
 mod change;
 pub mod control;
 mod devices;
@@ -174,18 +175,7 @@ impl Daemon {
         }
         let (control_end, control_ends) = oneshot::channel();
         let answering = control::serve_control(control_listener, control.clone(), control_ends)?;
-        let (of_advice, of_history) = (control.clone(), control.clone());
-        let (of_sharing, of_shards, of_places) =
-            (control.clone(), control.clone(), control.clone());
-        let following = tokio::spawn(async move {
-            tokio::join!(
-                advice::follow(of_advice),
-                history::follow(of_history),
-                sharing::follow(of_sharing),
-                shards::follow(of_shards),
-                refused::follow(of_places)
-            );
-        });
+        let following = tokio::spawn(background::look_after(control.clone(), events.clone()));
         control.frontends.open();
         Ok(Daemon {
             shards,

@@ -151,9 +151,10 @@ impl Connection {
         if self.input.bytes.len() == capacity && capacity < INPUT_MAX {
             self.input.bytes.reserve_exact(capacity.min(INPUT_MAX - capacity));
         }
-        let is_small = received < capacity / 8 && self.input.bytes.len() < INPUT_MIN;
+        let is_small =
+            capacity > INPUT_MIN && received < capacity / 8 && self.input.bytes.len() < INPUT_MIN;
         self.input.small_receives = if is_small { self.input.small_receives + 1 } else { 0 };
-        if self.input.small_receives > SMALL_RECEIVES && capacity > INPUT_MIN {
+        if self.input.small_receives > SMALL_RECEIVES {
             self.input.small_receives = 0;
             self.input.bytes.shrink_to(INPUT_MIN);
         }
