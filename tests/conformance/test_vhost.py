@@ -3,6 +3,7 @@ import json
 import os
 import random
 import socket
+import struct
 
 import iscsi
 import nbd
@@ -110,6 +111,61 @@ def a_second_hypervisor_waits_and_that_is_told(bed):
     eventually(lambda: not device()["is_connected"], "it has left")
     client(bed, "--check", "--wait", "block")
     assert told() == 1
+
+
+class Hypervisor:
+    """The messages of a hypervisor, as far as a test needs them."""
+    SET_FEATURES, SET_PROTOCOL_FEATURES, GET_CONFIG, SET_CONFIG, GET_INFLIGHT_FD = 2, 16, 24, 25, 31
+    CACHE = struct.pack("=III", 32, 1, 0)
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(path)
+        self.tell(self.SET_FEATURES, struct.pack("=Q", 1 << 32 | 1 << 30 | 1 << 11 | 1 << 9))
+        self.tell(self.SET_PROTOCOL_FEATURES, struct.pack("=Q", 1 << 9 | 1 << 12))
+
+    def tell(self, request, body):
+        self.socket.sendall(struct.pack("=III", request, 1, len(body)) + body)
+
+    def ask(self, request, body, length):
+        """The answer, and files that come with it."""
+        self.tell(request, body)
+        said, files, _, _ = socket.recv_fds(self.socket, 12 + length, 1)
+        return said[12:], files
+
+    def switch_cache(self, on):
+        self.tell(self.SET_CONFIG, self.CACHE + bytes([on]))
+
+    def shown_cache(self):
+        return self.ask(self.GET_CONFIG, self.CACHE + b"\0", 13)[0][12]
+
+    def noted_off(self):
+        """Whether memory for requests in flight, which is new, has a note that the cache is off."""
+        _, files = self.ask(self.GET_INFLIGHT_FD, struct.pack("=QQHHxxxx", 0, 0, 1, 128), 24)
+        with os.fdopen(files[0], "rb") as region:
+            return struct.unpack("=Q", region.read(8))[0] != 0
+
+
+@test(forebay_only=True)
+def a_cache_that_was_switched_off_stays_off_when_forebay_is_killed_while_the_guest_begins_anew(bed):
+    disk, path = vhost_disk(bed), bed.path("disk.vhost")
+    one = Hypervisor(path)
+    assert one.shown_cache() == 1
+    one.switch_cache(False)
+    assert one.shown_cache() == 0
+    for end in (disk.kill, disk.stop):
+        end()
+        disk.start()
+        # It goes on, and asks for memory for requests in flight before its guest runs, but not for the configuration.
+        assert Hypervisor(path).noted_off()
+    # One that begins reads the configuration, and shows the cache.
+    other = Hypervisor(path)
+    # Forebay notes it before it answers the next question.
+    assert [other.shown_cache(), other.shown_cache()] == [1, 1]
+    disk.kill()
+    disk.start()
+    assert not Hypervisor(path).noted_off()
 
 
 @test(forebay_only=True)

@@ -95,7 +95,7 @@ fn setup(memory: Map, kick: OwnedFd, call: OwnedFd) -> QueueSetup {
         discard: true,
         queues: 1,
     };
-    let agreed = Agreed::new(export.features(), export.features()).expect("it is offered");
+    let agreed = Agreed::new(export.features()).expect("it is offered");
     let (inflight, _) = Region::create(1, size).expect("a file in memory");
     let ring = RingSetup {
         queue: 0,

@@ -56,6 +56,11 @@ pub fn space(export: &Export, write_cache: bool) -> [u8; BYTES] {
     space
 }
 
+/// Where a hypervisor reads that asks for `offset`. Cloud Hypervisor before 2026 counts from 0x100 before the space.
+pub fn place(offset: u32) -> usize {
+    offset.checked_sub(0x100).unwrap_or(offset) as usize
+}
+
 /// `len` bytes from `offset` on; beyond the end of the space are zeroes.
 pub fn read(space: &[u8; BYTES], offset: usize, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = space.iter().skip(offset).take(len).copied().collect();
@@ -112,6 +117,11 @@ mod tests {
         for (at, len, value) in expect {
             assert_eq!(number(&space, at, len), value, "at {at}");
         }
+    }
+
+    #[test]
+    fn cloud_hypervisor_reads_the_space_from_0x100_on() {
+        assert_eq!([0, 32, 60, 0x100, 0x120].map(place), [0, 32, 60, 0, 32]);
     }
 
     #[test]

@@ -119,16 +119,21 @@ impl<S: Shard> Device<S> {
         self.export.write_cache && !self.write_cache
     }
 
-    /// True once, when a ring runs of a hypervisor that has not read the configuration in this session: it did so in one
-    /// before, and the disk may have grown since. QEMU before 7.2 ends when it is told so before.
+    /// True once, when a ring runs of a hypervisor that has not read the configuration since the session began or the disk
+    /// grew. QEMU before 7.2 crashes when it is told before a ring runs, and later ones pass that by.
     pub fn may_have_grown(&mut self) -> bool {
         let is_running = self.vrings.iter().any(|vring| vring.is_running);
         is_running && !std::mem::replace(&mut self.seen.config, true)
     }
 
-    /// The disk has grown to so many bytes; the hypervisor has to be told.
-    pub fn resize(&mut self, size: u64) {
+    /// The disk has this many bytes. True: the hypervisor has to be told, as a ring runs. Otherwise that comes when one runs
+    /// ([`Device::may_have_grown`]).
+    pub fn resize(&mut self, size: u64) -> bool {
+        let has_grown = size > self.export.size;
         self.export.size = self.export.size.max(size);
+        let is_running = self.vrings.iter().any(|vring| vring.is_running);
+        self.seen.config &= is_running || !has_grown;
+        is_running
     }
 
     /// Stops every ring; the session is over.
@@ -241,7 +246,10 @@ impl<S: Shard> Device<S> {
 }
 
 impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
+    /// A device begins. QEMU may begin one after the other in one session, and sends all memory anew.
     fn set_owner(&mut self) -> Result<()> {
+        self.reset_device()?;
+        (self.memory, self.inflight) = (Memory::default(), None);
         Ok(())
     }
 
@@ -262,9 +270,8 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
 
     fn set_features(&mut self, features: u64) -> Result<()> {
         let before = self.is_durable();
-        let offered = self.export.features();
-        self.agreed = Agreed::new(features, offered).ok_or_else(|| {
-            refused(format!("features {:#x} were not offered", features & !offered))
+        self.agreed = Agreed::new(features).map_err(|others| {
+            refused(format!("features {others:#x} are none that Forebay offers"))
         })?;
         let durable = self.is_durable();
         if durable != before {
@@ -381,7 +388,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
             self.write_cache = self.export.write_cache;
         }
         let space = config::space(&self.export, self.write_cache);
-        Ok(config::read(&space, offset as usize, size as usize))
+        Ok(config::read(&space, config::place(offset), size as usize))
     }
 
     fn set_config(

@@ -56,6 +56,21 @@ impl Export {
             | when(writable, blk::VIRTIO_BLK_F_WRITE_ZEROES)
     }
 
+    /// Every virtio feature that a disk of Forebay may have. A guest that goes on over a restart keeps what it agreed on
+    /// before, although by then the disk may be read-only, show no cache, or take no discards: nothing of that is wrong to use.
+    fn features_of_any() -> u64 {
+        let all = Export {
+            serial: String::new(),
+            size: 0,
+            read_only: false,
+            write_cache: true,
+            preferred_block: 0,
+            discard: true,
+            queues: QUEUES_MAX,
+        };
+        all.features() | 1 << blk::VIRTIO_BLK_F_RO
+    }
+
     /// Features of the control protocol that are offered.
     pub fn protocol_features(&self) -> Protocol {
         Protocol::MQ
@@ -89,9 +104,15 @@ impl Agreed {
     /// Nothing: before features are set.
     pub const NOTHING: Agreed = Agreed(0);
 
-    /// `None` when a feature was not offered.
-    pub fn new(features: u64, offered: u64) -> Option<Agreed> {
-        (features & !offered == 0).then_some(Agreed(features))
+    /// The features that a driver chose.
+    ///
+    /// # Errors
+    /// Those that Forebay never offers.
+    pub fn new(features: u64) -> Result<Agreed, u64> {
+        match features & !Export::features_of_any() {
+            0 => Ok(Agreed(features)),
+            others => Err(others),
+        }
     }
 
     /// Positions in the ring ask for notifications.
@@ -158,11 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_offered_cannot_be_agreed_on() {
+    fn what_is_never_offered_cannot_be_agreed_on() {
         let offered = example().features();
-        assert!(Agreed::new(offered, offered).unwrap().flushes());
-        assert_eq!(Agreed::new(offered | 1 << 34, offered), None, "the packed ring");
-        let few = Agreed::new(1 << 32, offered).unwrap();
+        assert!(Agreed::new(offered).unwrap().flushes());
+        assert_eq!(Agreed::new(offered | 1 << 34), Err(1 << 34), "the packed ring");
+        let few = Agreed::new(1 << 32).unwrap();
         assert!(!few.flushes() && !few.event_index() && !few.enables_rings());
     }
 

@@ -169,9 +169,12 @@ impl Ring {
         self.inflight.is_some()
     }
 
-    /// The guest's memory changed.
+    /// The guest's memory changed. A ring that is not in it stays where it was: its memory is away for a moment, as between
+    /// the two orders that make a region larger.
     pub fn set_memory(&mut self, memory: Map) {
-        self.memory = memory;
+        if self.queue.is_valid(&**memory) {
+            self.memory = memory;
+        }
     }
 
     /// Somebody else is to be woken. He may have missed what went before.

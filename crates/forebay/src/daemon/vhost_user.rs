@@ -27,6 +27,9 @@ use forebay_frontends::vhost_user::{
 
 use super::api::VhostUserInfo;
 use super::unix::UnixSocket;
+use cache_off::CacheOff;
+
+mod cache_off;
 
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -49,8 +52,6 @@ pub struct VhostUserState {
     counters: Arc<Counters>,
     sessions: AtomicU64,
     is_ending: AtomicBool,
-    /// The guest of the last session had switched its write cache off.
-    is_cache_off: AtomicBool,
     /// The session, while there is one.
     session: Mutex<Option<Session>>,
 }
@@ -83,10 +84,10 @@ impl VhostUser {
             counters: Arc::default(),
             sessions: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
-            is_cache_off: AtomicBool::new(false),
             session: Mutex::default(),
         });
-        let thread = Speaker { state: state.clone(), disk, name: name.to_owned(), events };
+        let cache = CacheOff::recall(state.socket.path());
+        let thread = Speaker { state: state.clone(), disk, name: name.to_owned(), events, cache };
         let thread = std::thread::Builder::new()
             .name(format!("vhost-{name}"))
             .spawn(move || thread.serve())
@@ -132,14 +133,14 @@ impl VhostUserState {
         }
     }
 
-    /// The disk has this size by now: a hypervisor that is there is told.
+    /// The disk has this size by now: a hypervisor that is there is told, as soon as a ring runs.
     pub fn tell_size(&self, size: u64) {
         // The device may be waiting for its shard: nobody else waits for it.
         let session =
             self.session().as_ref().map(|session| (session.device.clone(), session.back.clone()));
         let Some((device, back)) = session else { return };
-        device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
-        if let Some(back) = back {
+        let is_running = device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
+        if let Some(back) = back.filter(|_| is_running) {
             back.tell_config_change();
         }
     }
@@ -155,11 +156,13 @@ struct Speaker {
     disk: DiskHandle,
     name: String,
     events: EventSender,
+    /// The write cache as the last session left it.
+    cache: CacheOff,
 }
 
 impl Speaker {
     /// Serves one hypervisor after the other, until told to end.
-    fn serve(self) {
+    fn serve(mut self) {
         let mut is_failing = false;
         loop {
             let (listener, bell) = (&self.state.listener, &self.state.bell.1);
@@ -214,7 +217,7 @@ impl Speaker {
     }
 
     /// One session, to its end.
-    fn speak(&self, stream: UnixStream) {
+    fn speak(&mut self, stream: UnixStream) {
         let (events, name) = (self.events.clone(), self.name.clone());
         let report = Report(Arc::new(move |text| {
             events.report(Some(&name), Severity::Error, text);
@@ -223,8 +226,7 @@ impl Speaker {
         let rings =
             Rings { disk: self.disk.clone(), queues: (0..export.queues).map(|_| None).collect() };
         let counters = self.state.counters.clone();
-        let is_cache_off = self.state.is_cache_off.load(Ordering::Relaxed);
-        let device = Device::new(export, is_cache_off, rings, counters, report);
+        let device = Device::new(export, self.cache.is_off(), rings, counters, report);
         let device = Arc::new(Mutex::new(device));
         match stream.try_clone() {
             Ok(stream) => {
@@ -253,16 +255,20 @@ impl Speaker {
             if let Err(error) = session.handle_request() {
                 break error;
             }
-            if device.lock().unwrap_or_else(PoisonError::into_inner).may_have_grown() {
+            let (may_have_grown, is_cache_off) = {
+                let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+                (device.may_have_grown(), device.is_cache_off())
+            };
+            if may_have_grown {
                 self.state.tell_size(self.disk.size());
             }
+            if let Err(error) = self.cache.note(is_cache_off) {
+                self.warn(&format_args!(
+                    "a restart may forget whether the guest switched its write cache off: {error}"
+                ));
+            }
         };
-        {
-            let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
-            device.end();
-            // Its hypervisor goes on showing it so, whoever is its guest by then.
-            self.state.is_cache_off.store(device.is_cache_off(), Ordering::Relaxed);
-        }
+        device.lock().unwrap_or_else(PoisonError::into_inner).end();
         // From here on the next one may come.
         drop(session);
         *self.state.session() = None;

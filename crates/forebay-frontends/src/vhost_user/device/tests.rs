@@ -282,3 +282,51 @@ fn a_hypervisor_that_goes_on_is_told_of_the_size_once_a_ring_runs() {
         assert!(!device.may_have_grown(), "once");
     }
 }
+
+#[test]
+fn a_hypervisor_is_told_that_the_disk_grew_while_a_ring_runs() {
+    let mut device = started(example(), FEATURES);
+    let size = example().size;
+    device.get_config(0, 8, VhostUserConfigFlags::empty()).unwrap();
+    assert!(device.resize(2 * size), "at once");
+    assert!(!device.may_have_grown());
+    // The guest begins anew, and its disk grows meanwhile.
+    device.reset_device().unwrap();
+    assert!(!device.resize(3 * size) && !device.may_have_grown());
+    device.set_features(FEATURES).unwrap();
+    set_up(&mut device, 0, 5);
+    device.set_vring_enable(0, true).unwrap();
+    assert!(device.may_have_grown() && !device.may_have_grown(), "once, when it runs");
+    let sectors = device.get_config(0, 8, VhostUserConfigFlags::empty()).unwrap();
+    assert_eq!(sectors, (3 * size / 512).to_le_bytes());
+}
+
+#[test]
+fn a_guest_goes_on_with_a_disk_that_offers_less_than_before() {
+    for less in [
+        Export { write_cache: false, ..example() },
+        Export { read_only: true, ..example() },
+        Export { discard: false, ..example() },
+    ] {
+        let features = FEATURES | 1 << 13 | 1 << 14;
+        let is_durable = !less.write_cache;
+        let mut device = started(less, features);
+        let start = format!("start 0 at 5 0x1000 call=true marks=false durable={is_durable}");
+        check(&mut device, &[&start]);
+        assert!(device.set_features(features | 1 << 34).is_err(), "nobody offers that");
+    }
+}
+
+#[test]
+fn one_device_after_the_other_begins_in_a_session() {
+    let mut device = device(example());
+    for _ in 0..2 {
+        device.set_owner().unwrap();
+        device.set_features(FEATURES).unwrap();
+        device.add_mem_region(&single(0), memory(), None).unwrap();
+        set_up(&mut device, 0, 5);
+        device.set_vring_enable(0, true).unwrap();
+    }
+    let start = "start 0 at 5 0x1000 call=true marks=false durable=false";
+    check(&mut device, &[start, "stop 0", start]);
+}

@@ -353,6 +353,27 @@ fn a_queue_whose_memory_was_away_for_a_moment_goes_on() {
 }
 
 #[test]
+fn a_queue_whose_ring_was_away_for_a_moment_goes_on() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, orders) = one(&mut guest);
+    shard.is_holding = true;
+    guest.ask(0, IN, 4, 512, None);
+    shard.run("the read is under way", |shard| !shard.held.is_empty());
+    let (without, map) = (GuestMap::of_test(&[(1 << 40, 4096)]), guest.memory.clone());
+    let told = std::thread::spawn(move || {
+        orders.give(Order::Memory(without, true));
+        orders.give(Order::Memory(map, false));
+    });
+    shard.turn();
+    shard.is_holding = false;
+    shard.run("its memory was away", |_| told.is_finished());
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
+    guest.ask(1, IN, 8, 512, None);
+    guest.kick();
+    assert_eq!(shard.answers(&mut guest, 1), [(1, 513, 0)]);
+}
+
+#[test]
 fn a_ring_that_is_none_is_refused() {
     let guest = Guest::new(0, Some(region()));
     let refused = |change: &dyn Fn(&mut RingSetup)| {

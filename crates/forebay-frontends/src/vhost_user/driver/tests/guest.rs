@@ -81,7 +81,7 @@ impl Guest {
         QueueSetup {
             ring,
             kick: self.kick.try_clone().unwrap(),
-            agreed: Agreed::new(offered, offered).unwrap(),
+            agreed: Agreed::new(offered).unwrap(),
             durable: false,
             serial: example().serial_bytes(),
             counters: Arc::default(),
