@@ -7,7 +7,7 @@ use forebay_instructions::writes::Writes;
 use gungraun::prelude::*;
 
 #[library_benchmark]
-#[bench::lap(setup = Writes::new, config = at_most(8_955_000))]
+#[bench::lap(setup = Writes::new, config = at_most(8_800_000))]
 fn engine(mut writes: Writes) -> Writes {
     writes.lap();
     writes

@@ -190,7 +190,7 @@ impl Medium for Blocking {
     fn zero(&mut self, range: ByteRange) -> io::Result<()> {
         let can = self.properties().write_zeroes && !self.zeroes_by_writing;
         if can && self.around(range) == range {
-            let op = IoOp::WriteZeroes { may_unmap: false, fast_only: false };
+            let op = IoOp::WriteZeroes { may_unmap: true, fast_only: false };
             match self.end_of(range, op)? {
                 IoStatus::Ok => return Ok(()),
                 IoStatus::Unsupported => self.zeroes_by_writing = true,

@@ -45,13 +45,15 @@ impl Entry {
 
     /// True when `later`, which came after it, has to wait for it.
     fn blocks(&self, later: &Entry) -> bool {
-        match (self.access, later.access) {
-            (Access::Background, _) | (Access::Read(_), Access::Background) => false,
-            (Access::Write, _) | (_, Access::Write) => self.range.overlaps(later.range),
-            (Access::Read(brings), Access::Read(wants)) => {
-                !wants.is_empty() && brings.contains(wants)
+        // First what is false for almost all: this is asked of each request in flight.
+        self.range.overlaps(later.range)
+            && match (self.access, later.access) {
+                (Access::Background, _) | (Access::Read(_), Access::Background) => false,
+                (Access::Write, _) | (_, Access::Write) => true,
+                (Access::Read(brings), Access::Read(wants)) => {
+                    !wants.is_empty() && brings.contains(wants)
+                }
             }
-        }
     }
 }
 

@@ -53,14 +53,24 @@ impl WriteBack {
         std::mem::take(&mut self.log.waiting.room_changed)
     }
 
-    /// The request whose turn it is to be appended.
+    /// The request that waits longest.
     pub(crate) fn first_waiting(&self) -> Option<Key> {
         self.log.waiting.room.front().copied()
     }
 
-    /// It was appended, or goes on without the log.
-    pub(crate) fn end_waiting(&mut self) {
-        self.log.waiting.room.pop_front();
+    /// True when the log has all zero records that it may have.
+    pub(crate) fn zeroes_are_full(&self) -> bool {
+        self.log.index.zeroes_are_full()
+    }
+
+    /// Takes the request that waits longest.
+    pub(crate) fn take_first(&mut self) -> Option<Key> {
+        self.log.waiting.room.pop_front()
+    }
+
+    /// What is left of it is appended before anything else: its records follow each other.
+    pub(crate) fn put_first(&mut self, key: Key) {
+        self.log.waiting.room.push_front(key);
     }
 
     /// Requests that wait for room, oldest first.

@@ -84,7 +84,8 @@ fn restore_records(index: &mut LogIndex, found: &RecoveredLog, segment_pages: u3
 fn restore_record(index: &mut LogIndex, found: &RecoveredLog, record: &RecoveredRecord, at: u32) {
     let (sequence, epoch, range) = (record.sequence, record.epoch, record.range);
     if record.kind == RecordKind::Zero {
-        return index.restore_zero(ZeroRecord { sequence, epoch, range, may_unmap: false });
+        // The log does not keep which it was. Most are discards: as written zeroes they would take the space that they freed.
+        return index.restore_zero(ZeroRecord { sequence, epoch, range, may_unmap: true });
     }
     let grid: PageGrid = index.grid();
     let first = grid.page_of(range.start).0;

@@ -1,5 +1,8 @@
 //! Requests that go into the log, one after the other in the order of their turn, as there is room.
 //!
+//! The log has room for so many zero records. Writes pass zeroes that wait for that, and a discard, which is advice, waits no
+//! longer than for primary storage.
+//!
 //! They hold their range meanwhile. When the mode changes to one without a log, those that wait go on in
 //! the new mode, from their beginning; one whose time was over ends, with what of it was in the log.
 
@@ -9,7 +12,6 @@ use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::requests::in_flight::{Job, Stage, WriteJob, ZeroJob, ZeroKind};
 use crate::table::Key;
-use crate::write_back::WriteBack;
 
 impl Parts {
     /// The request's range is its own; it is appended when its turn comes.
@@ -28,15 +30,12 @@ impl Parts {
         }
         let before = write_back.last_sequence();
         let mut moved = false;
-        while let Some(key) = self.write_back.as_ref().and_then(WriteBack::first_waiting) {
-            if self.holds_writes(cx) {
+        while let Some(key) = self.take_next() {
+            if self.holds_writes(cx) || self.mode.logs() && !self.append(key, cx) {
+                if let Some(write_back) = &mut self.write_back {
+                    write_back.put_first(key);
+                }
                 break;
-            }
-            if self.mode.logs() && !self.append(key, cx) {
-                break;
-            }
-            if let Some(write_back) = &mut self.write_back {
-                write_back.end_waiting();
             }
             if !self.mode.logs() {
                 match self.requests.table[key].answered {
@@ -54,6 +53,52 @@ impl Parts {
         write_back.note_waiting(cx.now);
         // A part of a request is something to commit, too.
         moved || write_back.last_sequence() > before
+    }
+
+    /// Takes the request whose turn it is.
+    fn take_next(&mut self) -> Option<Key> {
+        let write_back = self.write_back.as_mut()?;
+        match write_back.zeroes_are_full() && self.mode.logs() {
+            true => self.take_next_write(),
+            false => write_back.take_first(),
+        }
+    }
+
+    #[cold]
+    fn take_next_write(&mut self) -> Option<Key> {
+        let write_back = self.write_back.as_mut()?;
+        let is_zero = |key: Key| matches!(self.requests.table[key].job, Job::Zero(_));
+        let key = write_back.waiting().find(|&key| !is_zero(key))?;
+        write_back.leave(key);
+        Some(key)
+    }
+
+    /// Answers a discard that waits for room in the log, and has done so for as long as primary storage may take; false for
+    /// any other request.
+    pub(in crate::engine) fn give_up_discard(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
+        let entry = self.requests.table[key];
+        let Job::Zero(job) = entry.job else { return false };
+        let waits = entry.stage == Stage::Room && !entry.answered;
+        if job.kind != ZeroKind::Discard || !waits {
+            return false;
+        }
+        if let Some(write_back) = &mut self.write_back {
+            write_back.leave(key);
+        }
+        self.requests.deadlines.push(key, cx.now);
+        self.end_discard(key, job, cx);
+        true
+    }
+
+    /// Ends a discard, which is not followed. What was discarded is flushed.
+    fn end_discard(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
+        match job.fua {
+            true => {
+                self.requests.table[key].job = Job::Flush;
+                self.wait_for_log(key, cx);
+            }
+            false => self.finish_zero(key, cx),
+        }
     }
 
     /// Appends the request, or more of it; true when all of it is in the log.
@@ -92,14 +137,8 @@ impl Parts {
             return true;
         }
         if job.kind == ZeroKind::Discard && !cx.config.backend.write_zeroes {
-            // It came while there was no log, which would have all of it written. What was discarded is flushed.
-            match job.fua {
-                true => {
-                    self.requests.table[key].job = Job::Flush;
-                    self.wait_for_log(key, cx);
-                }
-                false => self.finish_zero(key, cx),
-            }
+            // It came while there was no log, which would have all of it written.
+            self.end_discard(key, job, cx);
             return true;
         }
         let Some(write_back) = &mut self.write_back else { return false };

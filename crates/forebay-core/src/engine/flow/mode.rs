@@ -183,6 +183,7 @@ impl Parts {
         if !is_ready {
             return false;
         }
+        let goes_on = self.mode.logs() && target.logs();
         self.mode = target;
         // The next change holds writers as it needs to, whatever this one did.
         self.hold = Hold::Free;
@@ -194,8 +195,10 @@ impl Parts {
             if matches!(change, ModeChange::Entering { .. } | ModeChange::Blocked { .. }) {
                 write_back.forget_when_clean(false);
             }
-            // From now on guests write past it, or did until now.
-            write_back.end_hold(cx.now);
+            if !goes_on {
+                // From now on guests write past it, or did until now.
+                write_back.end_hold(cx.now);
+            }
             write_back.note_room();
         }
         cx.event(Event::ModeChanged { mode: target });

@@ -46,7 +46,9 @@ impl Parts {
         self.time_out_note(cx);
         while let Some(key) = self.requests.deadlines.pop_due(cx.now) {
             if self.is_held_up_by_log(key, cx) {
-                self.requests.deadlines.push(key, cx.now);
+                if !self.give_up_discard(key, cx) {
+                    self.requests.deadlines.push(key, cx.now);
+                }
                 continue;
             }
             cx.counters.requests_timed_out += 1;

@@ -300,6 +300,20 @@ fn pass(rig: &mut Rig, milliseconds: u64, fails: bool) {
 }
 
 #[test]
+fn a_held_destager_stays_held_from_one_mode_with_a_log_to_another() {
+    for (to, stays) in [(Mode::WriteOnly, true), (Mode::WriteThrough, false)] {
+        let mut rig = write_back(with_log());
+        rig.engine.hold_destaging(rig.now, Nanos::from_millis(600_000), &mut rig.actions);
+        rig.run_actions();
+        rig.engine.set_mode(rig.now, to, &mut rig.actions).expect("possible");
+        rig.run_actions();
+        rig.settle_log();
+        assert_eq!(rig.engine.mode(), to);
+        assert_eq!(rig.engine.end_hold(rig.now, &mut rig.actions), stays, "{to:?}");
+    }
+}
+
+#[test]
 fn a_drain_that_primary_storage_keeps_from_its_end_holds_no_writes() {
     let mut rig = drain(true);
     pass(&mut rig, 1_000, true);

@@ -1,6 +1,7 @@
 //! A log that is full: who waits for room, and for how long.
 
 use super::*;
+use crate::write_back::format::index::ZEROES_MAX;
 
 #[test]
 fn a_full_log_makes_writers_wait_and_goes_on_as_it_is_destaged() {
@@ -225,4 +226,58 @@ fn reads_of_what_primary_storage_lacks_come_from_the_log_while_older_ones_wait_t
     assert_eq!(bytes[4096..6144], [6; 2048]);
     rig.pending.push(under_way);
     assert!(rig.unleased.is_empty(), "it is read still");
+}
+
+/// Fills the list of zero records while nothing is destaged; the next tag.
+fn fill_with_zeroes(rig: &mut Rig) -> u64 {
+    let mut tag = 1;
+    while rig.engine.statistics(rig.now).log.expect("a log").writes_waiting == 0 {
+        rig.submit(tag, tag * 4096 % (1 << 20), 512, zeroes());
+        rig.commit();
+        tag += 1;
+    }
+    assert!(tag > ZEROES_MAX as u64 && !rig.has_reply(tag - 1));
+    tag
+}
+
+fn zeroes() -> Op {
+    Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false }
+}
+
+#[test]
+fn writes_pass_zeroes_that_wait_for_their_list() {
+    let mut rig = write_back(Config { requests_max: 1024, ..with_log() });
+    let next = fill_with_zeroes(&mut rig);
+    let (waits, write) = (next - 1, next);
+    for n in 0..4 {
+        rig.write(write + n, n * 8192 + 2048, 1024, 5);
+        rig.commit();
+        assert_eq!(rig.replied(write + n).1, IoStatus::Ok, "there is room for it");
+    }
+    rig.tick(60_000);
+    assert!(!rig.has_reply(waits), "zeroes wait as long as primary storage is away");
+    rig.settle_log();
+    assert_eq!(rig.replied(waits).1, IoStatus::Ok);
+    rig.expect_bytes(waits * 4096 % (1 << 20), 512, 0);
+    rig.expect_bytes(2048, 1024, 5);
+}
+
+#[test]
+fn a_discard_waits_for_the_list_of_zeroes_no_longer_than_for_primary_storage() {
+    let mut rig = write_back(Config { requests_max: 1024, ..with_log() });
+    let next = fill_with_zeroes(&mut rig);
+    for (tag, fua) in [(next, false), (next + 1, true)] {
+        rig.submit(tag, 256 * KIB + (tag - next) * 64 * KIB, 64 * KIB, Op::Discard { fua });
+        rig.commit();
+        assert!(!rig.has_reply(tag));
+    }
+    rig.tick(31_000);
+    rig.commit();
+    assert_eq!((rig.replied(next).1, rig.replied(next + 1).1), (IoStatus::Ok, IoStatus::Ok));
+    assert!(!rig.has_reply(next - 1), "written zeroes are no advice");
+    rig.write(next + 2, 256 * KIB, 4096, 7);
+    rig.commit();
+    assert_eq!(rig.replied(next + 2).1, IoStatus::Ok, "their range is free");
+    rig.settle_log();
+    rig.expect_bytes(256 * KIB, 4096, 7);
 }

@@ -337,16 +337,24 @@ impl LogIndex {
 
     /// True when the log holds something of `range` that a record after `sequence` wrote, or zeroed.
     pub fn touches_after(&self, range: ByteRange, sequence: Sequence) -> bool {
-        let is_newer = |source| match source {
-            LayerSource::Place(place) => self.entries[place.0 as usize].sequence > sequence,
-            LayerSource::Zero => true,
-        };
         self.grid.pages(range).any(|page| {
             let touched = self.grid.sectors(page, range);
-            let layers = self.layers(page);
-            let mut shown = layers.iter().filter(|l| !l.sectors.intersect(touched).is_empty());
-            shown.any(|layer| is_newer(layer.source))
+            self.layers(page).iter().any(|layer| {
+                let shown = layer.sectors.intersect(touched);
+                match layer.source {
+                    _ if shown.is_empty() => false,
+                    LayerSource::Place(at) => self.entries[at.0 as usize].sequence > sequence,
+                    LayerSource::Zero => self.is_zeroed_after(page, shown, sequence),
+                }
+            })
         })
+    }
+
+    /// True when a zero record after `sequence` covers some of these sectors.
+    fn is_zeroed_after(&self, page: PageIndex, sectors: SectorMask, sequence: Sequence) -> bool {
+        let (_, zeroed_at) = self.zeroed(page);
+        let mut newest = zeroed_at.iter().enumerate();
+        newest.any(|(sector, &at)| sectors.0 >> sector & 1 == 1 && at > sequence.0)
     }
 
     /// The sectors of a page that zero records cover, and the newest such record of each.

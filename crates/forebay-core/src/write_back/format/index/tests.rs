@@ -59,6 +59,18 @@ fn zeroes_hide_what_is_older_and_not_what_is_newer() {
 }
 
 #[test]
+fn zeroes_touch_their_sectors_after_what_came_before_them_alone() {
+    let mut index = index();
+    insert(&mut index, 0, 0, 0x0f, 1);
+    zero(&mut index, ByteRange::new(512, 1024), 2);
+    zero(&mut index, ByteRange::new(3072, 8192), 4);
+    let after = |range, sequence| index.touches_after(range, Sequence(sequence));
+    let (first, second) = (ByteRange::new(0, 2048), ByteRange::new(2048, 4096));
+    assert!(after(first, 1) && !after(first, 2) && !after(ByteRange::new(0, 512), 1));
+    assert!(after(second, 3) && !after(second, 4) && !after(ByteRange::new(0, 8192), 4));
+}
+
+#[test]
 fn a_page_grid_has_its_boundaries_at_the_phase() {
     let grid = PageGrid::new(63 * 512);
     assert_eq!(grid.phase(), 63 * 512 % 4096);
