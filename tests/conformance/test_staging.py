@@ -6,7 +6,7 @@ import subprocess
 
 import test_write_back
 import test_write_back_restarts
-from bed import KIB, MIB, Skip, Test, TESTS, pattern, test
+from bed import KIB, MIB, Skip, Test, TESTS, eventually, pattern, test
 from test_write_back import attach, write_back
 
 WRITE_BACK = [
@@ -96,3 +96,21 @@ def with_no_memory_for_more_of_a_staging_file_writes_to_the_log_are_small(bed):
     assert log.count("writes to the log are small") == 1 and "No space left on device" in log, log
     with open(image, "rb") as f:
         assert f.read(MIB) == pattern(0, MIB, 3)
+
+
+@test(forebay_only=True)
+def files_of_a_run_that_somebody_removes_are_told_of(bed):
+    disk = write_back(bed, "file:" + bed.image("disk.raw", 16 * MIB))
+    files = [os.readlink(file) for file in glob.glob("/proc/%d/fd/*" % disk.process.pid)]
+    files = [file for file in files if file.endswith((".staging", ".trail"))]
+    assert len(files) == 2, files
+    said = lambda: bed.run([bed.program, "events", disk.name, "--control", bed.path(disk.name + ".control")])
+    h = attach(disk)
+    h.pwrite(pattern(0, MIB, 1), 0)
+    for file in files:
+        os.remove(file)
+    eventually(lambda: "were removed by somebody else" in said(), "it is told")
+    # In good order nothing is lost.
+    disk.stop()
+    disk.start()
+    assert bytes(attach(disk).pread(MIB, 0)) == pattern(0, MIB, 1)

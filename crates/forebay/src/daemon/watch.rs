@@ -36,6 +36,8 @@ struct Watched {
     /// Bytes of the image when it had that time.
     size: u64,
     standing: Standing,
+    /// It was told that files of this run were removed.
+    is_robbed: bool,
     /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
     looks: u32,
 }
@@ -129,6 +131,7 @@ impl Watched {
             told: None,
             size: 0,
             standing: Standing::Same,
+            is_robbed: false,
             looks: disk.handle.id().0,
         })
     }
@@ -143,6 +146,7 @@ impl Watched {
         if !self.looks.is_multiple_of(STANDING_EVERY) {
             return true;
         }
+        self.look_at_files(&disk, events);
         let Ok(standing) = self.probe.standing(disk.handle.size()) else { return true };
         if standing != self.standing {
             let words = self.describe(&standing, disk.handle.size());
@@ -157,6 +161,21 @@ impl Watched {
             self.standing = standing;
         }
         true
+    }
+
+    /// Looks whether what a kill leaves to the next run is still where that one looks for it.
+    fn look_at_files(&mut self, disk: &ServedDisk, events: &EventSender) {
+        let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
+        let Ok(Some(folder)) = last_write.removed_from() else { return };
+        if !std::mem::replace(&mut self.is_robbed, true) {
+            let text = format!(
+                "the files of this disk in {} were removed by somebody else: if Forebay is killed now, writes that it \
+                 acknowledged may be lost. End it in good order and start it again, and see that nobody removes them: a \
+                 service that is no system user loses them when that user logs out",
+                folder.display()
+            );
+            events.report(Some(disk.name()), Severity::Error, text);
+        }
     }
 
     fn look_at_times(&mut self, disk: &ServedDisk, events: &EventSender) {

@@ -451,6 +451,11 @@ const SENTENCES: [Sentences; 6] = [
                 "Stop the guest and bring back a copy.",
             ),
             (
+                Error,
+                "the files of this disk in … were removed by somebody else: …",
+                "Stop Forebay in good order and start it again. Run it as a system user.",
+            ),
+            (
                 Info,
                 "primary storage is again where and as long as it was when the disk was opened",
                 "Nothing.",
