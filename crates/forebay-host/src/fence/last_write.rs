@@ -22,7 +22,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +33,7 @@ use forebay_core::ids::{Generation, Nanos, Uuid};
 use forebay_io::clock;
 use rustix::fs::OFlags;
 
+use super::sidecar;
 use crate::pool::host;
 use crate::tmpfs;
 
@@ -41,6 +42,8 @@ const SEEN: u64 = 16;
 const WRITTEN: u64 = 48;
 /// Age of the clock that a file system stamps with, at most.
 const TICK_NS: u64 = 10_000_000;
+/// Offsets between two clocks that differ by so much: one of them was set.
+const CLOCK_SET_NS: u64 = 500_000_000;
 /// How long a write that was noted stands for those after it.
 const NOTE_EVERY: Duration = Duration::from_millis(50);
 
@@ -50,7 +53,9 @@ pub struct LastWrite {
     path: PathBuf,
     file: File,
     /// How far the clock of primary storage is ahead of ours, in nanoseconds.
-    ahead_ns: i64,
+    ahead_ns: AtomicI64,
+    /// The sidecar, beside which that can be measured.
+    sidecar: Option<PathBuf>,
     /// When a write was noted last, by the clock of this host since it started; 0: never. The time of a shard stands still while
     /// its process is stopped, and that of primary storage does not.
     noted: AtomicU64,
@@ -137,7 +142,8 @@ impl LastWrite {
         Ok(Some(LastWrite {
             path,
             file,
-            ahead_ns,
+            ahead_ns: AtomicI64::new(ahead_ns),
+            sidecar: None,
             noted: AtomicU64::new(0),
             under_way: AtomicU32::new(0),
             accepted: Mutex::default(),
@@ -164,10 +170,49 @@ impl LastWrite {
         if noted != 0 && at.since(Nanos(noted)).0 < NOTE_EVERY.as_nanos() as u64 {
             return;
         }
-        let there = now_there(self.ahead_ns).max(1);
+        let there = now_there(self.ahead_ns()).max(1);
         // Without it the next start has weaker evidence; nothing else depends on it.
         let _ = self.file.write_all_at(&there.to_le_bytes(), WRITTEN);
         self.noted.store(at.0.max(1), Ordering::Relaxed);
+    }
+
+    fn ahead_ns(&self) -> i64 {
+        self.ahead_ns.load(Ordering::Relaxed)
+    }
+
+    /// The clock of primary storage is the one of the file system with this sidecar.
+    pub(super) fn beside(self, sidecar: Option<&Path>) -> LastWrite {
+        LastWrite { sidecar: sidecar.map(Path::to_owned), ..self }
+    }
+
+    /// Looks whether one of the two clocks was set since the offset between them was measured, and goes on with the one of
+    /// now; false when it is the same, or cannot be measured. Waits for primary storage.
+    pub fn clock_was_set(&self) -> bool {
+        let Some(Ok(ahead_ns)) = self.sidecar.as_deref().map(sidecar::clock_ahead) else {
+            return false;
+        };
+        self.set_clock(ahead_ns)
+    }
+
+    fn set_clock(&self, ahead_ns: i64) -> bool {
+        let by = ahead_ns.saturating_sub(self.ahead_ns());
+        if by.unsigned_abs() < CLOCK_SET_NS {
+            return false;
+        }
+        self.ahead_ns.store(ahead_ns, Ordering::Relaxed);
+        let noted = self.noted.load(Ordering::Relaxed);
+        let mut written = [0; 8];
+        if self.file.read_exact_at(&mut written, WRITTEN).is_ok() {
+            let written = u64::from_le_bytes(written);
+            let moved = if written == 0 { 0 } else { written.saturating_add_signed(by).max(1) };
+            let _ = self.file.write_all_at(&moved.to_le_bytes(), WRITTEN);
+        }
+        if self.noted.load(Ordering::Relaxed) != noted {
+            // A write was noted meanwhile, and that may have been written over.
+            let there = now_there(ahead_ns).max(1);
+            let _ = self.file.write_all_at(&there.to_le_bytes(), WRITTEN);
+        }
+        true
     }
 
     /// Notes the modification time as it was seen; false when none of our writes explains it.
@@ -190,7 +235,7 @@ impl LastWrite {
         if seen > left.to && !is_under_way {
             return false;
         }
-        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
+        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns()), SEEN);
         true
     }
 
@@ -198,7 +243,7 @@ impl LastWrite {
     pub(super) fn accept(&self, seen: Timestamp) {
         let mut accepted = self.accepted();
         *accepted = Some(seen);
-        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns), SEEN);
+        let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns()), SEEN);
     }
 
     fn accepted(&self) -> MutexGuard<'_, Option<Timestamp>> {
@@ -420,6 +465,27 @@ mod tests {
         assert!(last_write.note_seen(now), "the write took it back");
         assert_eq!(left(disk).unwrap().seen, now);
         last_write.remove();
+    }
+
+    #[test]
+    fn a_write_of_ours_is_known_after_a_clock_was_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let sidecar = folder.path().join("db.raw.forebay");
+        let disk = crate::pool::host::new_uuid().unwrap();
+        let minute = 60_000_000_000;
+        for set_by in [minute, -minute] {
+            // As if this host's clock had been set since the session began.
+            let begun = LastWrite::begin(disk, Generation(1), (1_000, 0), set_by).unwrap();
+            let Some(last_write) = begun.map(|note| note.beside(Some(&sidecar))) else { return };
+            last_write.note_at(Nanos(5));
+            let seen = timestamp(now_there(0));
+            assert_eq!(last_write.note_seen(seen), set_by > 0);
+            assert!(last_write.clock_was_set() && !last_write.clock_was_set());
+            assert!(last_write.note_seen(seen), "it is ours");
+            assert!(!last_write.note_seen((seen.0 + 3, 0)), "that one is not");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+            last_write.remove();
+        }
     }
 
     #[test]

@@ -159,7 +159,8 @@ impl Fence {
             && let Ok(last_write) =
                 LastWrite::begin(self.disk, self.generation, modified, self.ahead_ns)
         {
-            self.last_write = last_write.map(Arc::new);
+            let sidecar = self.revoker.as_ref().map(|revoker| revoker.path());
+            self.last_write = last_write.map(|note| Arc::new(note.beside(sidecar)));
         }
         Ok(self.last_write.clone())
     }

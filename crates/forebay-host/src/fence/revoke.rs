@@ -29,6 +29,11 @@ struct Written {
 }
 
 impl Revoker {
+    /// Where the sidecar is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn new(path: &Path, sidecar: Sidecar) -> Revoker {
         Revoker {
             path: path.to_owned(),

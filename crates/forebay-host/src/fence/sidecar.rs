@@ -195,6 +195,28 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<i64> {
     Ok(ahead)
 }
 
+/// How far the clock of the file system with this sidecar is ahead of ours, in nanoseconds.
+///
+/// # Errors
+/// The kernel's: no file can be made there.
+pub(super) fn clock_ahead(path: &Path) -> io::Result<i64> {
+    let mut clock = path.as_os_str().to_owned();
+    clock.push(".clock");
+    match fs::remove_file(&clock) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(&clock)?;
+    let before = SystemTime::now();
+    let modified = file
+        .write_all(b"clock")
+        .and_then(|()| file.sync_all())
+        .and_then(|()| file.metadata()?.modified());
+    let after = SystemTime::now();
+    fs::remove_file(&clock)?;
+    Ok(ahead(modified?, before, after))
+}
+
 /// Removes it, durably.
 ///
 /// # Errors

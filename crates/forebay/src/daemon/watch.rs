@@ -184,9 +184,11 @@ impl Watched {
         let Some(modified) = look.modified.filter(|modified| self.noted != Some(*modified)) else {
             return;
         };
-        let is_explained = last_write.note_seen(modified);
+        let is_new = self.told != Some(modified);
+        let is_explained = last_write.note_seen(modified)
+            || is_new && last_write.clock_was_set() && last_write.note_seen(modified);
         self.noted = is_explained.then_some(modified);
-        let is_news = !is_explained && self.told != Some(modified);
+        let is_news = !is_explained && is_new;
         self.told = (!is_explained).then_some(modified);
         if is_news {
             // One that became longer may be resized by an administrator.
