@@ -83,7 +83,7 @@ pub struct LogStatistics {
     pub limited_by: DestageLimit,
     /// What delays each acknowledgement now.
     pub injected_latency_ns: u64,
-    /// Writes that wait for room in the log.
+    /// Writes and zeroes that wait for room in the log.
     pub writes_waiting: u64,
 }
 

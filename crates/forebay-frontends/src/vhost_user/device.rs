@@ -69,6 +69,7 @@ pub struct Device<S: Shard> {
     memory: Memory,
     inflight: Option<Region>,
     vrings: Vec<Vring>,
+    /// The hypervisor shows a write cache that is on, if the disk has one.
     write_cache: bool,
     /// The write cache is off because it was in a session before.
     inherits_off: bool,
@@ -100,7 +101,7 @@ impl<S: Shard> Device<S> {
     ) -> Device<S> {
         let vrings = (0..export.queues).map(|_| Vring::default()).collect();
         Device {
-            write_cache: export.write_cache && !is_cache_off,
+            write_cache: !is_cache_off,
             inherits_off: is_cache_off,
             seen: Seen::default(),
             export,
@@ -114,9 +115,14 @@ impl<S: Shard> Device<S> {
         }
     }
 
-    /// True when a guest has switched the write cache off.
+    /// True when the hypervisor shows that no write cache is on: its guest does not flush.
     pub fn is_cache_off(&self) -> bool {
-        self.export.write_cache && !self.write_cache
+        !self.write_cache
+    }
+
+    /// True when the device shows a write cache that is on.
+    fn shows_cache(&self) -> bool {
+        self.export.write_cache && self.write_cache
     }
 
     /// True once, when a ring runs of a hypervisor that has not read the configuration since the session began or the disk
@@ -158,7 +164,7 @@ impl<S: Shard> Device<S> {
     }
 
     fn is_durable(&self) -> bool {
-        !(self.write_cache && self.agreed.flushes())
+        !(self.shows_cache() && self.agreed.flushes())
     }
 
     /// Lets a ring run if it has all that it takes.
@@ -383,11 +389,12 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
         self.seen.config = true;
-        if std::mem::take(&mut self.inherits_off) && !self.seen.has_run {
-            // A hypervisor that begins shows what it is told, and not what another one was.
+        let inherits_off = std::mem::take(&mut self.inherits_off);
+        if !self.seen.has_run && (inherits_off || !self.export.write_cache) {
+            // A hypervisor that begins shows what it is told, and not what another one was. It goes on showing that.
             self.write_cache = self.export.write_cache;
         }
-        let space = config::space(&self.export, self.write_cache);
+        let space = config::space(&self.export, self.shows_cache());
         Ok(config::read(&space, config::place(offset), size as usize))
     }
 
@@ -397,7 +404,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        let space = config::space(&self.export, self.write_cache);
+        let space = config::space(&self.export, self.shows_cache());
         // What a guest may not write it writes in vain.
         if self.export.write_cache
             && let Some(is_on) = config::written(&space, offset as usize, bytes)

@@ -1,5 +1,6 @@
 //! Where a disk has its flash, its fence and the lock of its primary storage, if it has them, as long as it is served.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
@@ -9,7 +10,7 @@ use forebay_core::ids::Sequence;
 
 use super::{Fence, Guard, LastWrite, words};
 use crate::pool::owner::{Close, PoolHandle};
-use crate::pool::{Area, EndOfSession};
+use crate::pool::{Area, EndOfSession, staging};
 
 /// See the module.
 #[derive(Debug)]
@@ -39,6 +40,14 @@ impl DiskPlace {
     pub fn last_write(&self) -> Option<Arc<LastWrite>> {
         match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
             Stay::Served(fence, _) => fence.as_ref()?.last_write.clone(),
+            Stay::Left(_) => None,
+        }
+    }
+
+    /// Where the staging file of its write log was, if it is not there any more.
+    pub fn missing_staging(&self) -> Option<PathBuf> {
+        match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
+            Stay::Served(fence, _) => staging::missing(fence.as_ref()?.disk),
             Stay::Left(_) => None,
         }
     }

@@ -20,7 +20,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -148,16 +148,6 @@ impl LastWrite {
             under_way: AtomicU32::new(0),
             accepted: Mutex::default(),
         }))
-    }
-
-    /// The folder of the note, if somebody has removed the note from there, and so what lies beside it: the next run finds
-    /// nothing of what this one leaves there when it is killed.
-    ///
-    /// # Errors
-    /// The kernel does not tell.
-    pub fn removed_from(&self) -> io::Result<Option<&Path>> {
-        let is_removed = self.file.metadata()?.nlink() == 0;
-        Ok(self.path.parent().filter(|_| is_removed))
     }
 
     /// Notes that primary storage is written to. Never waits.

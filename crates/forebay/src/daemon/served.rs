@@ -279,6 +279,12 @@ impl ServedDisk {
         self.place.as_ref()?.last_write()
     }
 
+    /// Where the staging file of its write log was, if it has a log, and somebody has removed that file.
+    pub(super) fn missing_staging(&self) -> Option<PathBuf> {
+        let place = self.place.as_ref().filter(|_| self.info.write_log_bytes > 0)?;
+        place.missing_staging()
+    }
+
     /// It has ended beneath its clients and cannot be opened: they wait, and whether nobody is opening it right now.
     pub(super) fn note_clients_wait(&self, is_free: bool) {
         self.has_clients_wait.store(is_free, Ordering::Relaxed);

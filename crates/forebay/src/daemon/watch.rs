@@ -36,8 +36,8 @@ struct Watched {
     /// Bytes of the image when it had that time.
     size: u64,
     standing: Standing,
-    /// It was told that files of this run were removed.
-    is_robbed: bool,
+    /// How many of them found no staging file of its write log.
+    looks_without_staging: u32,
     /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
     looks: u32,
 }
@@ -131,7 +131,7 @@ impl Watched {
             told: None,
             size: 0,
             standing: Standing::Same,
-            is_robbed: false,
+            looks_without_staging: 0,
             looks: disk.handle.id().0,
         })
     }
@@ -146,7 +146,7 @@ impl Watched {
         if !self.looks.is_multiple_of(STANDING_EVERY) {
             return true;
         }
-        self.look_at_files(&disk, events);
+        self.look_at_staging(&disk, events);
         let Ok(standing) = self.probe.standing(disk.handle.size()) else { return true };
         if standing != self.standing {
             let words = self.describe(&standing, disk.handle.size());
@@ -163,16 +163,17 @@ impl Watched {
         true
     }
 
-    /// Looks whether what a kill leaves to the next run is still where that one looks for it.
-    fn look_at_files(&mut self, disk: &ServedDisk, events: &EventSender) {
-        let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
-        let Ok(Some(folder)) = last_write.removed_from() else { return };
-        if !std::mem::replace(&mut self.is_robbed, true) {
+    /// Looks whether the staging file is where the next run looks for it after a kill. A disk that is ending removes it
+    /// itself: only one that is missing at two looks was removed by somebody else.
+    fn look_at_staging(&mut self, disk: &ServedDisk, events: &EventSender) {
+        let Some(path) = disk.missing_staging() else { return };
+        self.looks_without_staging = self.looks_without_staging.saturating_add(1);
+        if self.looks_without_staging == 2 {
             let text = format!(
-                "the files of this disk in {} were removed by somebody else: if Forebay is killed now, writes that it \
-                 acknowledged may be lost. End it in good order and start it again, and see that nobody removes them: a \
-                 service that is no system user loses them when that user logs out",
-                folder.display()
+                "the staging file {} was removed by somebody else: if Forebay is killed now, writes that it acknowledged are \
+                 lost. End it in good order and start it again, and see that nobody removes the file: a service that is no \
+                 system user loses it when that user logs out",
+                path.display()
             );
             events.report(Some(disk.name()), Severity::Error, text);
         }

@@ -1,7 +1,7 @@
 //! Requests that go into the log, one after the other in the order of their turn, as there is room.
 //!
-//! The log has room for so many zero records. Writes pass zeroes that wait for that, and a discard, which is advice, waits no
-//! longer than for primary storage.
+//! The log has room for so many zero records. Writes pass zeroes that wait for that, unless the log is about to be empty
+//! (`mode.rs`). A discard, which is advice, waits no longer than for primary storage.
 //!
 //! They hold their range meanwhile. When the mode changes to one without a log, those that wait go on in
 //! the new mode, from their beginning; one whose time was over ends, with what of it was in the log.
@@ -73,6 +73,13 @@ impl Parts {
         Some(key)
     }
 
+    /// True when zeroes wait until the log has fewer of them.
+    pub(in crate::engine) fn zeroes_wait(&self) -> bool {
+        let Some(log) = self.write_back.as_ref().filter(|_| self.mode.logs()) else { return false };
+        let is_zero = |key: Key| matches!(self.requests.table[key].job, Job::Zero(_));
+        log.zeroes_are_full() && log.waiting().any(is_zero)
+    }
+
     /// Answers a discard that waits for room in the log, and has done so for as long as primary storage may take; false for
     /// any other request.
     pub(in crate::engine) fn give_up_discard(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
@@ -84,6 +91,8 @@ impl Parts {
         }
         if let Some(write_back) = &mut self.write_back {
             write_back.leave(key);
+            // Nobody may wait any more.
+            write_back.note_room();
         }
         self.requests.deadlines.push(key, cx.now);
         self.end_discard(key, job, cx);

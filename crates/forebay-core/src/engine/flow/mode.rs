@@ -45,10 +45,11 @@ pub(in crate::engine) enum ModeChange {
     Draining,
 }
 
-/// Whether a change of mode holds writers, so that it comes to its end.
+/// Whether a change of mode holds writers, so that it comes to its end. Zeroes that wait for the end of others in the log do
+/// so as well: under steady writes it would not be empty for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Hold {
-    /// A drain does as soon as what is dirty will take but a moment, any other change at once.
+    /// Zeroes and a drain do as soon as what is dirty will take but a moment, any other change at once.
     Free,
     /// It does.
     Since(Nanos),
@@ -106,7 +107,7 @@ impl Parts {
             (ModeChange::Entering { .. }, _) if self.primary.retry_at() > self.proceeded => {
                 self.primary.retry_at()
             }
-            (ModeChange::Settled, _) | (_, Hold::Free) => Nanos::NEVER,
+            (_, Hold::Free) => Nanos::NEVER,
             (change, Hold::Since(since)) => since.plus(hold_max(change, &shared.config)),
             (_, Hold::NotBefore(at)) => at,
         }
@@ -117,10 +118,11 @@ impl Parts {
         self.mode_change(shared) == ModeChange::Draining
     }
 
-    /// True when new writes wait for the mode to change.
+    /// True when new writes wait for the mode to change, or for the log to be empty, so that it has room for zeroes.
     pub(in crate::engine) fn holds_writes(&self, shared: &Shared) -> bool {
         match self.mode_change(shared) {
-            ModeChange::Settled | ModeChange::Blocked { .. } => false,
+            ModeChange::Settled => matches!(self.hold, Hold::Since(_)),
+            ModeChange::Blocked { .. } => false,
             ModeChange::Entering { .. } => !matches!(self.hold, Hold::NotBefore(_)),
             ModeChange::Draining => {
                 let failed = self.write_back.as_ref().is_some_and(|log| log.failed().is_some());
@@ -129,16 +131,19 @@ impl Parts {
         }
     }
 
-    /// Decides whether the change of mode holds writers from now on; true when those who were held go on.
+    /// Decides whether the change of mode, or zeroes that wait, hold writers from now on; true when those who were held go
+    /// on.
     fn hold_for_change(&mut self, change: ModeChange, shared: &Shared) -> bool {
         let before = self.hold;
+        let is_nearly_drained = || {
+            let log = self.write_back.as_ref();
+            log.is_some_and(|log| is_nearly_drained(log, &shared.config))
+        };
         let is_near = match change {
-            ModeChange::Settled | ModeChange::Blocked { .. } => false,
+            ModeChange::Blocked { .. } => false,
             ModeChange::Entering { .. } => true,
-            ModeChange::Draining => {
-                let log = self.write_back.as_ref();
-                log.is_some_and(|log| is_nearly_drained(log, &shared.config))
-            }
+            ModeChange::Settled => self.zeroes_wait() && is_nearly_drained(),
+            ModeChange::Draining => is_nearly_drained(),
         };
         self.hold = match before {
             Hold::NotBefore(at) if shared.now < at => before,

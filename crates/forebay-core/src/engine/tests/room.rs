@@ -249,7 +249,13 @@ fn writes_pass_zeroes_that_wait_for_their_list() {
     let mut rig = write_back(Config { requests_max: 1024, ..with_log() });
     let next = fill_with_zeroes(&mut rig);
     let (waits, write) = (next - 1, next);
-    for n in 0..4 {
+    rig.write(write, 2048, 1024, 5);
+    rig.commit();
+    assert!(!rig.has_reply(write), "the log may be about to be empty");
+    rig.tick(1_000);
+    rig.commit();
+    assert_eq!(rig.replied(write).1, IoStatus::Ok, "it was not");
+    for n in 1..4 {
         rig.write(write + n, n * 8192 + 2048, 1024, 5);
         rig.commit();
         assert_eq!(rig.replied(write + n).1, IoStatus::Ok, "there is room for it");
@@ -260,6 +266,28 @@ fn writes_pass_zeroes_that_wait_for_their_list() {
     assert_eq!(rig.replied(waits).1, IoStatus::Ok);
     rig.expect_bytes(waits * 4096 % (1 << 20), 512, 0);
     rig.expect_bytes(2048, 1024, 5);
+}
+
+#[test]
+fn zeroes_that_wait_for_their_list_get_room_under_steady_writes() {
+    let mut rig = write_back(Config { requests_max: 1024, ..with_log() });
+    let next = fill_with_zeroes(&mut rig);
+    let waits = next - 1;
+    let (start, mut tag) = (rig.now, next);
+    while !rig.has_reply(waits) {
+        rig.write(tag, 512 * KIB + tag % 8 * 4096, 4096, 5);
+        for _ in 0..4 {
+            if !rig.pending.is_empty() {
+                rig.complete(0, IoStatus::Ok);
+            }
+        }
+        rig.grant();
+        rig.tick(1);
+        tag += 1;
+        assert!(rig.now.since(start) < Nanos::from_millis(3_000), "{:?}", rig.drawn());
+    }
+    rig.settle_log();
+    assert!((next..tag).all(|tag| rig.replied(tag).1 == IoStatus::Ok));
 }
 
 #[test]

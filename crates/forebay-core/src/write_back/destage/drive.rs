@@ -31,8 +31,11 @@ impl WriteBack {
         self.free_log(cx);
         self.note_restored_age(cx.now);
         let waits_for_room = drive.takes_writes && self.is_full();
-        let are_waiting =
-            self.is_throttled() || waits_for_room || drive.is_draining || drive.is_ending;
+        let are_waiting = self.is_throttled()
+            || waits_for_room
+            || self.log.has_zeroes_waiting()
+            || drive.is_draining
+            || drive.is_ending;
         self.destager.window.on_writers(are_waiting);
         loop {
             self.advance_journal(drive, beside, cx);

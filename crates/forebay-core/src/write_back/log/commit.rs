@@ -52,7 +52,7 @@ impl WriteLog {
     fn gathers(&self, now: Nanos) -> bool {
         let group = &self.memory.groups[self.memory.open];
         self.config.staging
-            && self.waiting.room.is_empty()
+            && !self.has_writers_waiting()
             && group.layout.data_pages < GATHER_PAGES.min(group.pages_max)
             && !self.wants_durable(now, group.number)
             && now < self.gathers_until()
@@ -67,7 +67,7 @@ impl WriteLog {
             return !self.gathers(now);
         }
         let group = &self.memory.groups[self.memory.open];
-        let is_full = !self.waiting.room.is_empty();
+        let is_full = self.has_writers_waiting();
         let is_worth_it = |pages: u32| is_full || group.layout.pages() >= pages;
         two_at_a_time
             && self.under_way.may_be_joined().is_some_and(is_worth_it)

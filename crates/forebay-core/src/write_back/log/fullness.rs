@@ -26,11 +26,20 @@ pub(super) enum Fullness {
 }
 
 impl WriteLog {
-    /// True when a write waits, and there is no segment for it nor will there be one before something is destaged, or
+    /// True when a request waits, and there is no segment for it nor will there be one before something is destaged, or
     /// the pool has one.
     fn is_full(&self) -> bool {
-        let has_none = || self.segment_is_full() && self.segments.can_have_no_more();
-        !self.waiting.room.is_empty() && (has_none() || self.index.zeroes_are_full())
+        !self.waiting.room.is_empty() && self.segment_is_full() && self.segments.can_have_no_more()
+    }
+
+    /// True when a request waits, and the log has all zero records that it may have.
+    pub(in crate::write_back) fn has_zeroes_waiting(&self) -> bool {
+        !self.waiting.room.is_empty() && self.index.zeroes_are_full()
+    }
+
+    /// True when writes wait for room. They pass zeroes that wait for others to go.
+    pub(super) fn has_writers_waiting(&self) -> bool {
+        !self.waiting.room.is_empty() && (!self.index.zeroes_are_full() || self.is_full())
     }
 }
 

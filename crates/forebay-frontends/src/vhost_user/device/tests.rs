@@ -266,6 +266,32 @@ fn a_write_cache_that_a_guest_switched_off_stays_off_in_the_next_session() {
 }
 
 #[test]
+fn a_cache_that_the_hypervisor_shows_off_stays_so_whatever_the_disk_has_meanwhile() {
+    let report = || Report(Arc::new(|_| {}));
+    let session =
+        |export, is_off| Device::new(export, is_off, Recorder::default(), Arc::default(), report());
+    let without = || Export { write_cache: false, ..example() };
+    let mut first = started(example(), FEATURES);
+    switch(&mut first, 0);
+    let mut second = session(without(), first.is_cache_off());
+    second.set_features(FEATURES).unwrap();
+    assert!(second.is_cache_off() && second.is_durable());
+    let (_, region) = second.get_inflight_fd(&VhostUserInflight::new(0, 0, 1, 128)).unwrap();
+    let inflight = VhostUserInflight::new(Region::bytes(1, 128), 0, 1, 128);
+    for (is_off, region) in [(true, None), (false, Some(region))] {
+        let mut third = session(example(), is_off);
+        third.set_features(FEATURES).unwrap();
+        if let Some(region) = region {
+            third.set_inflight_fd(&inflight, region).unwrap();
+        }
+        assert!(third.is_cache_off() && third.is_durable());
+    }
+    // One that begins while the disk has no cache goes on showing none.
+    let mut begins = session(without(), false);
+    assert!(shown(&mut begins) == 0 && begins.is_cache_off());
+}
+
+#[test]
 fn a_hypervisor_that_goes_on_is_told_of_the_size_once_a_ring_runs() {
     let export = || Export { write_cache: true, ..example() };
     for goes_on in [false, true] {

@@ -18,7 +18,8 @@ use crate::client::{Client, Context, DiskId, Newcomer, Tokens};
 pub enum Order {
     /// Answer what was taken, take nothing more, end.
     Stop,
-    /// The guest's memory is another one. With `true` it is so only when nothing uses the old one.
+    /// The guest's memory is another one. With `true` it is so only when no request uses the old one. A ring that is not in
+    /// the new one goes on in the old one.
     Memory(Map, bool),
     /// Somebody else is to be woken.
     Call(Option<OwnedFd>),

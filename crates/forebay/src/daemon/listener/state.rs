@@ -12,8 +12,9 @@ use crate::daemon::api::ListenerInfo;
 use crate::daemon::control::lock;
 use crate::daemon::places::{Entry, Places};
 
-/// Refusals that a listener reports within [`PERIOD`]: clients choose some of the words, and could fill the event log.
-const REPORTED_MAX: u32 = 10;
+/// Refusals that a listener reports at once, and one more after each [`PERIOD`]: clients choose some of the words, and could
+/// fill the event log.
+const REPORTED_MAX: u64 = 10;
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// What a listener counts.
@@ -28,21 +29,23 @@ pub struct ListenerState {
     reported: Mutex<Reported>,
 }
 
-/// How many refusals were reported since when.
+/// Refusals that were reported: so many more than one each period since then.
 #[derive(Debug, Default)]
 struct Reported {
     since: Option<Instant>,
-    count: u32,
+    count: u64,
 }
 
 impl Reported {
     /// True when one more may be reported, which is counted.
     fn admit(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now - since >= PERIOD) {
-            *self = Reported { since: Some(now), count: 0 };
-        }
-        self.count += 1;
-        self.count <= REPORTED_MAX
+        let since = self.since.get_or_insert(now);
+        let periods = (now - *since).as_secs() / PERIOD.as_secs();
+        *since += Duration::from_secs(periods * PERIOD.as_secs());
+        self.count = self.count.saturating_sub(periods);
+        let may_report = self.count < REPORTED_MAX;
+        self.count += u64::from(may_report);
+        may_report
     }
 }
 
@@ -125,12 +128,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_reports_a_few_refusals_a_minute() {
+    fn a_listener_reports_ten_refusals_and_then_one_a_minute() {
         let mut reported = Reported::default();
         let start = Instant::now();
-        let admitted = (0..100).filter(|_| reported.admit(start)).count();
-        assert_eq!(admitted, 10);
-        assert!(!reported.admit(start + Duration::from_secs(59)));
-        assert!(reported.admit(start + PERIOD));
+        let mut admitted = |at| (0..100).filter(|_| reported.admit(start + at)).count();
+        assert_eq!(admitted(Duration::ZERO), 10);
+        assert_eq!(admitted(Duration::from_secs(59)), 0);
+        assert_eq!(admitted(PERIOD), 1);
+        assert_eq!(admitted(5 * PERIOD / 2), 1);
+        assert_eq!(admitted(3 * PERIOD), 1);
+        assert_eq!(admitted(1000 * PERIOD), 10);
     }
 }

@@ -354,7 +354,7 @@ const LOG: &[Family<Disk>] = &[
         |it| it.log().map(|log| seconds(log.primary_age_ns)),
     )
     .seconds(),
-    of_log!(writes_waiting: "forebay_disk_log_writes_waiting", "Writes that wait for room in the write log."),
+    of_log!(writes_waiting: "forebay_disk_log_writes_waiting", "Writes and zeroes that wait for room in the write log."),
     gauge(
         "forebay_disk_injected_latency",
         "What delays each acknowledgement of a write now.",

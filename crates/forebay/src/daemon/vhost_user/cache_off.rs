@@ -2,9 +2,9 @@
 //!
 //! The hypervisor goes on showing it off, so that the guest never flushes, also in front of the next daemon. What a hypervisor
 //! keeps for requests in flight says so, but it lets go of that whenever the guest begins anew. A file beside the socket says
-//! so as well. It lives as long as the hypervisor can: both go with the power.
+//! so as well. On `/run` it lives as long as the hypervisor can: both go with the power.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl CacheOff {
         let mut file = socket.as_os_str().to_owned();
         file.push(".write-through");
         let file = PathBuf::from(file);
-        CacheOff { is_off: file.exists(), file }
+        CacheOff { is_off: file.symlink_metadata().is_ok(), file }
     }
 
     /// True when it is off.
@@ -37,13 +37,15 @@ impl CacheOff {
         if std::mem::replace(&mut self.is_off, is_off) == is_off {
             return Ok(());
         }
-        match is_off {
-            true => File::create(&self.file).map(drop),
-            false => match fs::remove_file(&self.file) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                removed => removed,
-            },
-        }
+        let (is_done, noted) = match is_off {
+            // What somebody else has put there is neither followed nor written to.
+            true => {
+                let made = OpenOptions::new().write(true).create_new(true).open(&self.file);
+                (ErrorKind::AlreadyExists, made.map(drop))
+            }
+            false => (ErrorKind::NotFound, fs::remove_file(&self.file)),
+        };
+        noted.or_else(|error| if error.kind() == is_done { Ok(()) } else { Err(error) })
     }
 }
 

@@ -452,7 +452,7 @@ const SENTENCES: [Sentences; 6] = [
             ),
             (
                 Error,
-                "the files of this disk in … were removed by somebody else: …",
+                "the staging file … was removed by somebody else: …",
                 "Stop Forebay in good order and start it again. Run it as a system user.",
             ),
             (
