@@ -355,9 +355,10 @@ impl DiskHandle {
         detached.await?.map_err(anyhow::Error::msg)
     }
 
-    /// Nobody asks for the disk any more, which was detached: the shard lets go of its memory.
-    pub fn let_go(&self) {
-        self.tell(|on| on.disk.note_left());
+    /// Nobody asks for the disk any more, which was detached: the shard lets go of its memory. `is_settled`: nobody has to hear
+    /// once more how it ended.
+    pub fn let_go(&self, is_settled: bool) {
+        self.tell(move |on| on.disk.note_left(is_settled));
     }
 
     fn send(&self, command: Command) -> Result<(), Gone> {

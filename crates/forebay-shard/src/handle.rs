@@ -149,7 +149,7 @@ impl ShardSender {
     pub async fn give_back(&self, disk: &DiskHandle) -> anyhow::Result<Drained> {
         let here = DiskHandle { home: Home::new(self.0.clone()), ..disk.clone() };
         let ended = here.end_beneath(false).await?;
-        self.0.answer(Command::Forget(disk.id, disk.home.shard()));
+        self.0.answer(Command::Forget(disk.clone(), disk.home.shard()));
         Ok(ended)
     }
 }

@@ -11,7 +11,7 @@
 //! [`DiskHandle`]. It runs between two turns of its shard, where nothing else touches the disk, and must not take long.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use forebay_core::ids::Nanos;
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// Take the clients that have left; the disks go on, with what reservations leave to others.
     Arrive(Vec<(DiskId, Permission)>, Vec<Leaver>),
     /// Forget a disk that has ended, and is on another shard.
-    Forget(DiskId, Sender<Command>),
+    Forget(DiskHandle, Sender<Command>),
     /// Take a client; the second is dropped when it is gone.
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Something that clients of a disk may have waited for has happened.
@@ -80,6 +80,22 @@ impl Home {
     /// It has gone to another shard.
     pub(crate) fn move_to(&self, shard: Sender<Command>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shard;
+    }
+
+    /// Tells whether anybody has a handle of the disk.
+    pub(crate) fn trail(&self) -> Trail {
+        Trail(Arc::downgrade(&self.0))
+    }
+}
+
+/// What a disk leaves behind on a shard that it was on.
+#[derive(Clone, Debug)]
+pub(crate) struct Trail(Weak<Mutex<Sender<Command>>>);
+
+impl Trail {
+    /// True while somebody has a handle of the disk, and may send something for it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

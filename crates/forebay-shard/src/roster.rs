@@ -7,13 +7,20 @@
 //! ```
 //! A shard may have hundreds of disks, of which hardly any has work. A turn costs what the disks cost that are awake.
 //!
-//! Clients know a disk by its id. A disk that takes the place of another has its id, and a number of its own: what completes
-//! late for the one before finds nobody. What comes late for one that has gone to another shard is sent after it.
+//! A disk has three names. Clients know it by its *id*. What it asks of the reactor and of other threads is for its *number*,
+//! which no other disk of the shard ever has. In a turn the shard knows it by its *place*, which may be another one when some disk has gone.
 //!
-//! A disk that was detached is let go of, with all its memory, as soon as nobody has to do with it any more. How it ended stays.
+//! A disk that takes the place of another has its id, and a number of its own: what completes late for the one before finds
+//! nobody. What comes late for one that has gone to another shard is sent after it.
+//!
+//! A disk that was detached is let go of, with all its memory, as soon as nobody has to do with it any more. Where that went
+//! wrong, how it ended stays.
 //!
 //! **Invariant:** a disk changes only while it is awake, so its deadline is known while it sleeps. Whoever borrows a
 //! disk to change it wakes it.
+//!
+//! **Limits:** [`DISKS_MAX`] disks, one after the other or at once. One that has gone costs the four bytes of its number, and four
+//! for its id. A turn looks at those alone that are here.
 
 use std::collections::BTreeMap;
 
@@ -21,141 +28,167 @@ use forebay_core::ids::Nanos;
 use forebay_frontends::client::{DiskId, Disks, Port};
 use forebay_io::mailbox::Sender;
 
-use crate::Drained;
 use crate::disk::ShardDisk;
-use crate::mailbox::Command;
+use crate::mailbox::{Command, Trail};
+use crate::token::DISKS_MAX;
+use crate::{DiskHandle, Drained};
 
-/// Of a disk that is not here: the number of none.
-const NOWHERE: usize = usize::MAX;
+/// Of a disk that is not here: the place of none.
+const NOWHERE: u32 = u32::MAX;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Roster {
-    /// By number. A number is never used twice; `None`: another disk has taken its place, it has gone to
-    /// another shard, or nobody asks for it any more.
-    disks: Vec<Option<ShardDisk>>,
-    /// The numbers of the disks, by their ids; [`NOWHERE`] of those on other shards.
-    numbers: Vec<usize>,
-    /// The shards of those that were here.
-    moved: BTreeMap<DiskId, Sender<Command>>,
-    is_awake: Vec<bool>,
-    /// When each disk that sleeps wants a turn at the latest.
-    deadlines: Vec<Nanos>,
-    /// How those ended that were let go of.
+    /// By place.
+    here: Vec<Member>,
+    /// The places of the disks, by their numbers; [`NOWHERE`]: another disk has its place, it has gone to another shard, or
+    /// nobody asks for it any more.
+    of_numbers: Vec<u32>,
+    /// The places of the disks, by their ids; [`NOWHERE`] of those on other shards.
+    of_ids: Vec<u32>,
+    /// The shards of those that were here, as long as somebody has a handle of them.
+    moved: BTreeMap<DiskId, (Sender<Command>, Trail)>,
+    /// How those ended that were let go of, where something of them is not as it should be.
     gone: Vec<Drained>,
-    /// Those that are awake, each once, in the order in which they woke.
+    /// The places of those that are awake, each once, in the order in which they woke.
     awake: Vec<usize>,
+}
+
+/// A disk that is here.
+struct Member {
+    disk: Box<ShardDisk>,
+    number: u32,
+    is_awake: bool,
+    /// When it wants a turn at the latest, while it sleeps.
+    deadline: Nanos,
 }
 
 impl Disks for Roster {
     fn port(&mut self, disk: DiskId) -> &mut Port {
-        &mut self.disk(self.numbers[disk.0 as usize]).port
+        &mut self.disk(self.of_ids[disk.0 as usize] as usize).port
     }
 
     fn find_port(&mut self, disk: DiskId) -> Option<&mut Port> {
-        Some(&mut self.find(self.number_of(disk)?)?.port)
+        let place = self.place_of(disk)?;
+        Some(&mut self.disk(place).port)
     }
 }
 
 impl Roster {
-    /// The number that the next disk has.
-    pub(crate) fn next(&self) -> u32 {
-        self.disks.len() as u32
+    /// The number that the next disk has; `None`: all were used.
+    pub(crate) fn next(&self) -> Option<u32> {
+        let next = self.of_numbers.len() as u32;
+        (next < DISKS_MAX).then_some(next)
+    }
+
+    /// As if the shard had taken so many disks.
+    #[cfg(test)]
+    pub(crate) fn use_numbers_up_to(&mut self, count: u32) {
+        self.of_numbers.resize(count as usize, NOWHERE);
     }
 
     /// A disk comes, awake, with the next number; with the id of another one it takes its place.
     pub(crate) fn add(&mut self, disk: ShardDisk) {
-        let (id, number) = (disk.id(), self.disks.len());
+        let (id, number) = (disk.id(), self.of_numbers.len() as u32);
         self.remove(id);
         self.moved.remove(&id);
-        let known = self.numbers.len().max(id.0 as usize + 1);
-        self.numbers.resize(known, NOWHERE);
-        self.numbers[id.0 as usize] = number;
-        self.disks.push(Some(disk));
-        self.is_awake.push(false);
-        self.deadlines.push(Nanos::NEVER);
-        self.wake(number);
+        let (place, known) = (self.here.len(), self.of_ids.len().max(id.0 as usize + 1));
+        self.of_ids.resize(known, NOWHERE);
+        self.of_ids[id.0 as usize] = place as u32;
+        self.of_numbers.push(place as u32);
+        let disk = Box::new(disk);
+        self.here.push(Member { disk, number, is_awake: true, deadline: Nanos::NEVER });
+        self.awake.push(place);
     }
 
-    /// A disk is gone.
+    /// A disk is gone. The last one has its place from now on.
     fn remove(&mut self, id: DiskId) {
-        let Some(number) = self.number_of(id) else { return };
-        self.numbers[id.0 as usize] = NOWHERE;
-        free(self.disks[number].take());
-        self.is_awake[number] = false;
-        self.deadlines[number] = Nanos::NEVER;
-        self.awake.retain(|it| *it != number);
+        let Some(place) = self.place_of(id) else { return };
+        let member = self.here.swap_remove(place);
+        self.of_ids[id.0 as usize] = NOWHERE;
+        self.of_numbers[member.number as usize] = NOWHERE;
+        self.awake.retain(|it| *it != place);
+        if let Some(moved) = self.here.get(place) {
+            self.of_ids[moved.disk.id().0 as usize] = place as u32;
+            self.of_numbers[moved.number as usize] = place as u32;
+            let last = self.here.len();
+            self.awake.iter_mut().filter(|it| **it == last).for_each(|it| *it = place);
+        }
+        free(member.disk);
     }
 
     /// A disk has gone to another shard, where whatever comes for it is sent.
-    pub(crate) fn move_to(&mut self, id: DiskId, shard: Sender<Command>) {
-        self.remove(id);
-        self.moved.insert(id, shard);
+    pub(crate) fn move_to(&mut self, disk: &DiskHandle, shard: Sender<Command>) {
+        self.remove(disk.id);
+        self.moved.retain(|_, (_, trail)| trail.is_used());
+        self.moved.insert(disk.id, (shard, disk.home.trail()));
     }
 
     /// Where a disk has gone that was here.
     pub(crate) fn moved_to(&self, id: DiskId) -> Option<&Sender<Command>> {
-        self.moved.get(&id)
+        self.moved.get(&id).map(|(shard, _)| shard)
     }
 
-    /// The numbers of all disks that are here, be they done or not.
-    pub(crate) fn numbers(&self) -> Vec<usize> {
-        self.numbers.iter().copied().filter(|number| *number != NOWHERE).collect()
+    /// The places of all disks that are here, be they done or not.
+    pub(crate) fn places(&self) -> std::ops::Range<usize> {
+        0..self.here.len()
     }
 
-    /// The number of a disk that clients know.
-    pub(crate) fn number_of(&self, id: DiskId) -> Option<usize> {
-        self.numbers.get(id.0 as usize).copied().filter(|number| *number != NOWHERE)
+    /// The place of a disk that clients know.
+    pub(crate) fn place_of(&self, id: DiskId) -> Option<usize> {
+        let place = *self.of_ids.get(id.0 as usize)?;
+        (place != NOWHERE).then_some(place as usize)
     }
 
     /// How all of them ended, and those that were here; `None`: one has not.
     pub(crate) fn drained(&self) -> Option<Vec<Drained>> {
         let gone = self.gone.iter().cloned().map(Some);
-        gone.chain(self.disks.iter().flatten().map(ShardDisk::drained)).collect()
+        gone.chain(self.here.iter().map(|it| it.disk.drained())).collect()
     }
 
     /// How those ended that have.
     pub(crate) fn ended(&self) -> Vec<Drained> {
-        let here = self.disks.iter().flatten().filter_map(ShardDisk::drained);
+        let here = self.here.iter().filter_map(|it| it.disk.drained());
         self.gone.iter().cloned().chain(here).collect()
     }
 
-    /// A disk, to look at.
-    pub(crate) fn look(&self, number: usize) -> Option<&ShardDisk> {
-        self.disks.get(number)?.as_ref()
+    /// A disk that clients know, to look at.
+    pub(crate) fn look(&self, id: DiskId) -> Option<&ShardDisk> {
+        Some(&self.here[self.place_of(id)?].disk)
     }
 
-    /// A disk that there is, to change it: it is awake from now on.
-    pub(crate) fn disk(&mut self, number: usize) -> &mut ShardDisk {
-        self.find(number).expect("it is there")
+    /// A disk that clients know, to change it: it is awake from now on.
+    pub(crate) fn find(&mut self, id: DiskId) -> Option<&mut ShardDisk> {
+        let place = self.place_of(id)?;
+        Some(self.disk(place))
     }
 
-    /// The same of one that there may not be.
-    pub(crate) fn find(&mut self, number: usize) -> Option<&mut ShardDisk> {
-        let Roster { disks, is_awake, awake, .. } = self;
-        let disk = disks.get_mut(number)?.as_mut()?;
-        if !is_awake[number] {
-            is_awake[number] = true;
-            awake.push(number);
+    /// The same of one with this number.
+    pub(crate) fn find_numbered(&mut self, number: u32) -> Option<&mut ShardDisk> {
+        let place = *self.of_numbers.get(number as usize)?;
+        (place != NOWHERE).then(|| self.disk(place as usize))
+    }
+
+    /// The same of one at this place.
+    pub(crate) fn disk(&mut self, place: usize) -> &mut ShardDisk {
+        let member = &mut self.here[place];
+        if !member.is_awake {
+            member.is_awake = true;
+            self.awake.push(place);
         }
-        Some(disk)
-    }
-
-    /// Wakes a disk.
-    fn wake(&mut self, number: usize) {
-        let _ = self.find(number);
+        &mut member.disk
     }
 
     /// Wakes all: another thread may have news for any.
     pub(crate) fn wake_all(&mut self) {
-        (0..self.disks.len()).for_each(|number| self.wake(number));
+        self.wake_due(Nanos::NEVER);
     }
 
     /// Wakes those whose time has come.
     pub(crate) fn wake_due(&mut self, now: Nanos) {
-        for number in 0..self.deadlines.len() {
-            if self.deadlines[number] <= now {
-                self.wake(number);
+        for (place, member) in self.here.iter_mut().enumerate() {
+            if member.deadline <= now && !std::mem::replace(&mut member.is_awake, true) {
+                self.awake.push(place);
             }
         }
     }
@@ -165,56 +198,57 @@ impl Roster {
         self.awake.len()
     }
 
-    /// The number of the disk that woke as number `at`.
+    /// The place of the disk that woke as number `at`.
     pub(crate) fn awake_at(&self, at: usize) -> usize {
         self.awake[at]
     }
 
     /// Those that are awake, to look at.
     pub(crate) fn iter_awake(&self) -> impl Iterator<Item = &ShardDisk> {
-        self.awake.iter().filter_map(|&number| self.look(number))
+        self.awake.iter().map(|place| &*self.here[*place].disk)
     }
 
     /// Does something with each that is awake, but for the first so many to wake.
     pub(crate) fn each_awake(&mut self, but_first: usize, mut does: impl FnMut(&mut ShardDisk)) {
-        for &number in &self.awake[but_first..] {
-            self.disks[number].iter_mut().for_each(&mut does);
+        for place in &self.awake[but_first..] {
+            does(&mut self.here[*place].disk);
         }
     }
 
     /// A turn is over. A disk that is about to end takes part in the next one as well: its clients leave without a
     /// word to it.
     pub(crate) fn sleep(&mut self) {
-        let Roster { disks, is_awake, deadlines, awake, numbers, gone, .. } = self;
-        awake.retain(|&number| {
-            let Some(disk) = &disks[number] else { return false };
-            if let Some(drained) = disk.gone() {
-                numbers[drained.id.0 as usize] = NOWHERE;
-                gone.push(drained);
-                (is_awake[number], deadlines[number]) = (false, Nanos::NEVER);
-                free(disks[number].take());
-                return false;
-            }
-            deadlines[number] = deadline_of(disk);
-            is_awake[number] = disk.is_about_to_end();
-            is_awake[number]
+        let mut left = Vec::new();
+        let Roster { here, awake, .. } = self;
+        awake.retain(|place| {
+            let Member { disk, is_awake, deadline, .. } = &mut here[*place];
+            left.extend(disk.gone());
+            *deadline = deadline_of(disk);
+            *is_awake = disk.is_about_to_end();
+            *is_awake
         });
+        for (drained, is_settled) in left {
+            self.remove(drained.id);
+            self.gone.extend((!is_settled).then_some(drained));
+        }
         if cfg!(debug_assertions) {
             self.check_invariants();
         }
     }
 
-    /// Panics when a disk that sleeps wants a turn at another time than is known.
+    /// Panics when a disk that sleeps wants a turn at another time than is known, or is not found where it is.
     fn check_invariants(&self) {
-        let asleep = self.disks.iter().enumerate().filter(|&(number, _)| !self.is_awake[number]);
-        for (number, disk) in asleep.filter_map(|(number, disk)| Some((number, disk.as_ref()?))) {
-            assert_eq!(deadline_of(disk), self.deadlines[number], "disk {number} changed");
+        for (place, Member { disk, number, is_awake, deadline }) in self.here.iter().enumerate() {
+            assert!(*is_awake || deadline_of(disk) == *deadline, "disk {number} changed");
+            assert_eq!(self.awake.contains(&place), *is_awake, "disk {number}");
+            assert_eq!(self.of_numbers[*number as usize] as usize, place);
+            assert_eq!(self.place_of(disk.id()), Some(place));
         }
     }
 
     /// When the next turn is due at the latest; once all that was awake has had its turn.
     pub(crate) fn next_deadline(&self) -> Nanos {
-        self.deadlines.iter().copied().min().unwrap_or(Nanos::NEVER)
+        self.here.iter().map(|member| member.deadline).min().unwrap_or(Nanos::NEVER)
     }
 }
 
@@ -228,3 +262,6 @@ pub(crate) fn free(what: impl Send + 'static) {
     // Without a thread it is freed at once.
     let _ = forebay_io::thread::start("free", move || drop(what));
 }
+
+#[cfg(test)]
+mod tests;

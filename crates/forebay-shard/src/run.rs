@@ -25,7 +25,7 @@ use super::mailbox::{self, Command, Home, Leaver, Visit};
 use super::return_path::ReturnPath;
 use super::roster::Roster;
 use super::time::ShardTime;
-use super::token::Class;
+use super::token::{Class, DISKS_MAX};
 use super::{DiskHandle, Drained, NewDisk, token};
 
 /// Rounds of a turn at most.
@@ -100,7 +100,7 @@ impl Shard {
                 let Some((class, disk, index)) = token::split(completion.token) else { continue };
                 if class == Class::Client {
                     self.clients.on_completion(&mut context!(self, now), index, completion);
-                } else if let Some(disk) = self.disks.find(disk as usize) {
+                } else if let Some(disk) = self.disks.find_numbered(disk) {
                     disk.on_completion(now, &mut self.reactor, class, index, completion);
                 }
             }
@@ -133,8 +133,7 @@ impl Shard {
         let mut begun = self.begin_turns(now, 0, &mut free_until);
         self.clients.tick(&mut context!(self, now));
         for at in 0..self.disks.awake() {
-            let number = self.disks.awake_at(at);
-            let disk = self.disks.disk(number);
+            let disk = self.disks.disk(self.disks.awake_at(at));
             if disk.gives_clients_up(now) {
                 let id = disk.id();
                 self.clients.give_up(&mut context!(self, now), id);
@@ -143,9 +142,9 @@ impl Shard {
         for _ in 0..ROUNDS_MAX {
             begun = self.begin_turns(now, begun, &mut free_until);
             for at in 0..begun {
-                let number = self.disks.awake_at(at);
-                if self.disks.disk(number).goes_on() {
-                    self.run_actions(now, number);
+                let place = self.disks.awake_at(at);
+                if self.disks.disk(place).goes_on() {
+                    self.run_actions(now, place);
                 }
             }
             self.tell_news(now);
@@ -187,8 +186,8 @@ impl Shard {
         self.disks.awake()
     }
 
-    fn end_turn(&mut self, now: Nanos, number: usize) {
-        let disk = self.disks.disk(number);
+    fn end_turn(&mut self, now: Nanos, place: usize) {
+        let disk = self.disks.disk(place);
         if disk.is_done() {
             return;
         }
@@ -198,23 +197,22 @@ impl Shard {
             false => 0,
         };
         if disk.end_turn(now, &mut self.reactor, clients) {
-            self.drain(now, number);
+            self.drain(now, place);
         }
     }
 
     /// Lets a disk's engine proceed and carries out what it asks for.
-    fn run_actions(&mut self, now: Nanos, number: usize) {
-        let actions = self.disks.disk(number).proceed(now);
-        self.disks.disk(number).expect_replies(&actions);
+    fn run_actions(&mut self, now: Nanos, place: usize) {
+        let actions = self.disks.disk(place).proceed(now);
+        self.disks.disk(place).expect_replies(&actions);
         let Shard { reactor, disks, clients, .. } = self;
-        actions.carry_out(&mut Execution { now, reactor, disks, number, clients });
-        self.disks.disk(number).carried_out(actions);
+        actions.carry_out(&mut Execution { now, reactor, disks, place, clients });
+        self.disks.disk(place).carried_out(actions);
     }
 
     /// Whether a disk is here, and clients may come.
     fn takes_clients(&self, id: DiskId) -> bool {
-        let disk = self.disks.number_of(id).and_then(|number| self.disks.look(number));
-        disk.is_some_and(ShardDisk::takes_clients)
+        self.disks.look(id).is_some_and(ShardDisk::takes_clients)
     }
 
     /// Takes a client over, unless what it needs ends.
@@ -239,13 +237,13 @@ impl Shard {
     }
 
     /// Ends a disk, and its clients.
-    fn drain(&mut self, now: Nanos, number: usize) {
-        let disk = self.disks.disk(number);
+    fn drain(&mut self, now: Nanos, place: usize) {
+        let disk = self.disks.disk(place);
         let (id, has_told) = (disk.id(), disk.is_ending() && !disk.ends_beneath());
         if !has_told {
             self.clients.close(&mut context!(self, now), id);
         }
-        self.disks.disk(number).drain(now);
+        self.disks.disk(place).drain(now);
     }
 
     /// Attaches a disk; with the handle of another one it takes its place. `sender`: of this shard's mailbox.
@@ -256,7 +254,9 @@ impl Shard {
         handle: &DiskHandle,
         sender: Sender<Command>,
     ) -> Result<(), String> {
-        let number = self.disks.next();
+        let number = self.disks.next().ok_or_else(|| {
+            format!("the shard has taken {DISKS_MAX} disks since the start, and can tell no more of them apart: restart Forebay")
+        })?;
         let path = ReturnPath { sender, number };
         let (events, reactor) = (self.events.clone(), &mut self.reactor);
         let attached = ShardDisk::attach(new, now, reactor, events, (handle, path));
@@ -272,7 +272,7 @@ impl Shard {
         mut new: NewDisk,
         sender: Sender<Command>,
     ) -> Result<(), String> {
-        let before = self.disks.number_of(handle.id).and_then(|number| self.disks.look(number));
+        let before = self.disks.look(handle.id);
         if let Some(before) = before {
             before.heritage()?;
             new.access = before.access();
@@ -283,8 +283,8 @@ impl Shard {
         }
         let is_here = before.is_some();
         self.attach(now, new, handle, sender)?;
-        if let (false, Some(number)) = (is_here, self.disks.number_of(handle.id)) {
-            self.disks.disk(number).await_clients();
+        if let (false, Some(disk)) = (is_here, self.disks.find(handle.id)) {
+            disk.await_clients();
         }
         handle.size.store(size, Ordering::Relaxed);
         handle.resizes.fetch_add(1, Ordering::AcqRel);
@@ -306,7 +306,7 @@ impl Shard {
             return Err(SHARD_ENDS.to_owned());
         }
         for disk in disks {
-            let here = self.disks.number_of(disk.id).and_then(|number| self.disks.look(number));
+            let here = self.disks.look(disk.id);
             here.ok_or("the disk is not on this shard")?.heritage()?;
         }
         // Those that come from now on would keep it from its end.
@@ -315,15 +315,14 @@ impl Shard {
             return Ok(false);
         }
         let ids = std::mem::take(&mut self.leaving);
-        let number = |id: DiskId| self.disks.number_of(id);
-        let here = ids.iter().filter_map(|id| Some((*id, self.disks.look(number(*id)?)?.access())));
+        let here = ids.iter().filter_map(|id| Some((*id, self.disks.look(*id)?.access())));
         let arriving: Vec<_> = here.collect();
         to.answer(Command::Arrive(arriving, self.clients.take_out(&ids)));
         for late in self.late.drain(..) {
             to.answer(late);
         }
         for disk in disks {
-            self.disks.move_to(disk.id, to.clone());
+            self.disks.move_to(disk, to.clone());
             disk.home.move_to(to.clone());
         }
         Ok(true)
@@ -332,8 +331,7 @@ impl Shard {
     /// Clients come from another shard, and their disks go on.
     fn arrive(&mut self, now: Nanos, disks: Vec<(DiskId, Permission)>, clients: Vec<Leaver>) {
         for (id, access) in disks {
-            let number = self.disks.number_of(id);
-            if let Some(disk) = number.and_then(|number| self.disks.find(number)) {
+            if let Some(disk) = self.disks.find(id) {
                 disk.welcome_clients(access);
             }
         }
@@ -397,7 +395,7 @@ impl Shard {
                 let _ = answer.send(self.leave(now, &disks, &to));
             }
             Command::Arrive(disks, clients) => self.arrive(now, disks, clients),
-            Command::Forget(id, shard) => self.disks.move_to(id, shard),
+            Command::Forget(disk, shard) => self.disks.move_to(&disk, shard),
             Command::Connect(client, guard)
                 if client.disks().iter().any(|disk| self.leaving.contains(disk)) =>
             {
@@ -406,13 +404,12 @@ impl Shard {
             Command::Connect(client, guard) => self.connect(now, client, guard),
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
             Command::Disk(id, operation) => {
-                let number = self.disks.number_of(id);
-                if let Some(disk) = number.and_then(|number| self.disks.find(number)) {
+                if let Some(disk) = self.disks.find(id) {
                     operation(&mut Visit { now, disk, all_clients: &self.clients });
                 }
             }
             Command::Asked(number, operation) => {
-                if let Some(disk) = self.disks.find(number as usize) {
+                if let Some(disk) = self.disks.find_numbered(number) {
                     operation(&mut Visit { now, disk, all_clients: &self.clients });
                 }
             }
@@ -420,9 +417,9 @@ impl Shard {
                 let _ = answer.send(clock::thread_cpu_time());
             }
             Command::Drain(answer) => {
-                for number in self.disks.numbers() {
-                    self.disks.disk(number).end_with_daemon();
-                    self.drain(now, number);
+                for place in self.disks.places() {
+                    self.disks.disk(place).end_with_daemon();
+                    self.drain(now, place);
                 }
                 self.draining = Some(answer);
             }
@@ -441,5 +438,42 @@ impl Shard {
             let _ = answer.send(drained);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::config::Mode;
+    use forebay_host::events::EventLog;
+    use forebay_io::mailbox::channel;
+
+    use super::*;
+    use crate::tests::{disk, handle_of};
+
+    #[tokio::test]
+    async fn a_shard_without_a_number_for_another_disk_refuses_it_and_goes_on() {
+        let (_log, events) = EventLog::start(None).unwrap();
+        let reactor = Reactor::new(8, None).unwrap();
+        let (sender, mailbox) = channel(8, reactor.waker());
+        let mut shard = Shard::new(reactor, mailbox, events);
+        shard.disks.use_numbers_up_to(DISKS_MAX - 1);
+        let mut attach = |new: NewDisk| {
+            let handle = handle_of(&new, &sender);
+            (shard.attach(clock(), new, &handle, sender.clone()), handle.id)
+        };
+        let (last, _peer) = disk("last", Mode::WriteThrough);
+        let (attached, id) = attach(last);
+        attached.unwrap();
+        let (more, mut peer) = disk("more", Mode::WriteThrough);
+        let memory = Arc::downgrade(&more.memory);
+        let error = attach(more).0.unwrap_err();
+        assert!(error.contains("1048576 disks") && error.contains("restart"), "{error}");
+        assert_eq!(memory.strong_count(), 0);
+        assert!(
+            matches!(std::io::Read::read(&mut peer, &mut [0]), Ok(0)),
+            "its connection is closed"
+        );
+        assert_eq!(shard.disks.places(), 0..1);
+        assert!(shard.takes_clients(id));
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use forebay_frontends::client::{self, Answer, Client, DiskId, Newcomer, Permissi
 use forebay_host::events::EventLog;
 use forebay_host::fence::UnreportedLoss;
 use forebay_io::arena::Arena;
+use forebay_io::mailbox::Sender;
 use forebay_io::reactor::{Completion, ReactorKind, Token};
 
 use super::mailbox::Home;
@@ -69,7 +70,7 @@ impl Backend for Listening {
 }
 
 /// A disk without a write log, and the other end of the connection of its primary storage.
-fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
+pub(crate) fn disk(name: &str, mode: Mode) -> (NewDisk, UnixStream) {
     disk_that(name, mode, Arc::default())
 }
 
@@ -87,7 +88,7 @@ fn disk_that(name: &str, mode: Mode, holds: Arc<AtomicBool>) -> (NewDisk, UnixSt
         extents: true,
     };
     let engine = Engine::new(Config::for_disk(traits)).unwrap();
-    let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
+    let memory = Arc::new(Arena::reserve(engine.memory_size() as usize).unwrap());
     let disk = NewDisk {
         name: name.into(),
         engine,
@@ -103,6 +104,13 @@ fn disk_that(name: &str, mode: Mode, holds: Arc<AtomicBool>) -> (NewDisk, UnixSt
         access: Permission::All,
     };
     (disk, peer)
+}
+
+/// The handle of a disk that comes to the shard of this mailbox.
+pub(crate) fn handle_of(new: &NewDisk, sender: &Sender<mailbox::Command>) -> DiskHandle {
+    let size = Arc::new(AtomicU64::new(new.engine.config().backend.size));
+    let (id, home) = (mailbox::next_id(), Home::new(sender.clone()));
+    DiskHandle { home, id, size, is_open: Arc::default(), resizes: Arc::default() }
 }
 
 #[tokio::test]

@@ -25,13 +25,13 @@ pub(crate) struct Execution<'a> {
     pub reactor: &'a mut Reactor,
     pub disks: &'a mut Roster,
     /// Which of them.
-    pub number: usize,
+    pub place: usize,
     pub clients: &'a mut Clients,
 }
 
 impl Execution<'_> {
     fn disk(&mut self) -> &mut ShardDisk {
-        self.disks.disk(self.number)
+        self.disks.disk(self.place)
     }
 
     fn context(&mut self) -> Context<'_> {
@@ -41,7 +41,7 @@ impl Execution<'_> {
 
 impl Executor for Execution<'_> {
     fn start(&mut self, io: Io) {
-        let disk = self.disks.disk(self.number);
+        let disk = self.disks.disk(self.place);
         disk.turn.wrote_log |= io.target == Target::Log && matches!(io.op, IoOp::Write { .. });
         disk.storage.start(self.now, self.reactor, io, &disk.port);
     }

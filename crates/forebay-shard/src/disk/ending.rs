@@ -66,8 +66,8 @@ pub(super) struct Ending {
     is_late: bool,
     /// Its clients stay, for the disk that takes its place.
     pub(super) beneath: bool,
-    /// Nobody asks for it any more.
-    is_left: bool,
+    /// Nobody asks for it any more; whether nobody has to hear once more how it ended.
+    left: Option<bool>,
     /// The daemon ends.
     pub(super) daemon_ends: bool,
     /// All is done, and its memory goes back to the kernel.
@@ -83,7 +83,7 @@ impl Ending {
         destage_by: Nanos::NEVER,
         is_late: false,
         beneath: false,
-        is_left: false,
+        left: None,
         daemon_ends: false,
         is_freeing: false,
     };
@@ -275,20 +275,21 @@ impl ShardDisk {
         engine.mode().logs() && is_durable && statistics.requests_in_flight == 0 && leaves_flash
     }
 
-    /// Nobody asks for it any more.
-    pub(crate) fn note_left(&mut self) {
-        self.ending.is_left = true;
+    /// Nobody asks for it any more. `is_settled`: nobody has to hear once more how it ended.
+    pub(crate) fn note_left(&mut self, is_settled: bool) {
+        self.ending.left = Some(is_settled);
     }
 
-    /// How it was detached, once that is over and nobody has to do with it any more.
-    pub(crate) fn gone(&self) -> Option<Drained> {
+    /// How it was detached, once that is over and nobody has to do with it any more; whether nobody has to hear of it once more.
+    pub(crate) fn gone(&self) -> Option<(Drained, bool)> {
+        let is_settled = self.ending.left?;
         let is_gone = self.is_done()
-            && self.ending.is_left
             && self.is_detaching()
             && !self.ending.beneath
             && self.port.engine.is_idle()
             && !self.waiting.is_any();
-        if is_gone { self.drained() } else { None }
+        let drained = if is_gone { self.drained() } else { None };
+        Some((drained?, is_settled))
     }
 
     /// How it ended, once it has.

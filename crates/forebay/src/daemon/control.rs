@@ -320,8 +320,9 @@ impl ControlState {
 
     /// The disk has ended: was detached, or why it was not as it should be.
     pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
+        // The end of the daemon tells of trouble once more.
+        disk.handle.let_go(trouble.is_none());
         disk.end(trouble);
-        disk.handle.let_go();
         lock(&self.lists.ready).retain(|ready| ready.name.0 != disk.name());
         self.opener.shards.forget(disk.name());
         self.frontends.detach(disk.name());
