@@ -1,4 +1,5 @@
 """Disks of one iSCSI target are detached one by one: initiators have the others meanwhile and afterwards."""
+import os
 import subprocess
 
 from bed import eventually, need_program, pattern, test
@@ -6,6 +7,7 @@ from iscsi import TARGET, Initiator, portal
 from test_refused import attach, disk
 
 ABSENT = (5, 0x25)       # LOGICAL UNIT NOT SUPPORTED
+POWER_ON = (6, 0x29)
 CHANGED = (6, 0x3f)      # REPORTED LUNS DATA HAS CHANGED
 
 
@@ -89,4 +91,32 @@ def a_target_has_its_other_units_while_and_after_a_disk_of_it_is_detached(bed):
     third.ready(lun=0)
     assert third.read(0, 8) == pattern(0, 4096, 1)
     third.close()
+    assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_that_is_added_has_the_number_that_is_unused_for_longest(bed):
+    # A target that has had 256 disks, of which one is left.
+    gone = [9, 4] + [lun for lun in range(1, 256) if lun not in (9, 4)]
+    os.makedirs(bed.path("state"))
+    with open(bed.path("state/units.changes.toml"), "w") as f:
+        f.write("".join('[[unit]]\ntarget = "%s"\ndisk = "gone-%d"\nlun = %d\n' % (TARGET, lun, lun) for lun in gone))
+    config = 'name = "units"\ncontrol = "%s"\n' % bed.path("serve.control")
+    config += '[[disk]]\nname = "first"\nbackend = "mem:16MiB"\nram = "2MiB"\nnbd = ["unix:%s"]\n' % bed.path("first.sock")
+    config += '[[iscsi]]\ntarget = "%s"\nlisten = ["127.0.0.1:0"]\n' % TARGET
+    daemon = bed.serve(config, ["unix:" + bed.path("first.sock")])
+    stays = logged_in(daemon, 1)
+    # The last two come back under the numbers that they had.
+    for name, lun in [("one", 9), ("two", 4), ("one", 9), ("two", 4)]:
+        disk(bed, "add", name, "mem:16MiB", "--ram", "2MiB")
+        stays.ready(lun=0)
+        assert units(stays) == [0, lun], units(stays)
+        found = list(iter(lambda: sense(stays, lun), None))
+        assert found == [POWER_ON], found
+        assert "1 clients" in disk(bed, "remove", name, code=None).stderr
+        stays.close()
+        eventually(lambda: disk(bed, "remove", name, code=None).returncode == 0, "it is removed")
+        stays = logged_in(daemon, 1)
+        stays.ready(lun=0)
+        assert units(stays) == [0] and sense(stays, lun) == ABSENT
     assert daemon.stop() == 0

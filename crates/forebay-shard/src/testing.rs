@@ -65,11 +65,16 @@ impl FailingShard {
 
 /// A disk of so many bytes on a shard that takes commands, as long as the second is there, and does nothing.
 pub fn hung(size: u64) -> (DiskHandle, impl Sized) {
+    hung_as(0, size)
+}
+
+/// The same with an id.
+pub fn hung_as(id: u32, size: u64) -> (DiskHandle, impl Sized) {
     let reactor = Reactor::new(8, None).expect("a reactor");
     let (sender, mailbox) = mailbox::channel(MAILBOX_MAX, reactor.waker());
     let (size, is_open) = (Arc::new(AtomicU64::new(size)), Arc::new(AtomicBool::new(true)));
     let home = Home::new(sender);
-    let disk = DiskHandle { home, id: DiskId(0), size, is_open, resizes: Arc::default() };
+    let disk = DiskHandle { home, id: DiskId(id), size, is_open, resizes: Arc::default() };
     (disk, (reactor, mailbox))
 }
 

@@ -20,6 +20,13 @@
 //! A unit whose disk is being detached, or was, is hidden: who logs in finds the others, and this one again when the detach is
 //! cancelled. No session uses such a disk, or it could not be detached.
 //!
+//! ```text
+//!   shown ◄──── meet ────► hidden ──the disk has ended──► free ──another disk──► shown, in the same place
+//! ```
+//! Once the disk has ended, another one may have the number (`place.rs`). No session is left that has seen the unit. An initiator
+//! that had one and comes back gets two unit attentions before it reads or writes anything: POWER ON, as ever, and for another
+//! disk INQUIRY DATA HAS CHANGED.
+//!
 //! **Invariant:** one session per nexus: a newer login of the same initiator port ends the older session.
 
 use std::fmt;
@@ -30,6 +37,7 @@ use forebay_io::reactor::SocketId;
 use slab::Slab;
 
 mod aborts;
+mod place;
 
 use super::order::{Order, Stage};
 use crate::client::{DiskId, Permission};
@@ -74,6 +82,10 @@ pub struct Device {
 struct Beside {
     /// Initiators see it.
     is_shown: bool,
+    /// Its disk has ended for good.
+    has_ended: bool,
+    /// Another disk had its number before.
+    is_another: bool,
     /// What other clients of its disk were told that they may.
     told: Permission,
     /// The session that waits for its keeper's answer, which may be gone.
@@ -164,35 +176,10 @@ impl Device {
         device
     }
 
-    /// Another logical unit. Sessions have it at once, and hear that the set of units changed.
-    pub fn add(&mut self, mut unit: Unit) {
-        assert!(self.units.iter().all(|known| known.lun != unit.lun), "each unit has its number");
-        for (_, member) in self.members.iter_mut().filter(|(_, it)| !it.nexuses.is_empty()) {
-            let nexus = Nexus { initiator: member.initiator.clone(), port: member.port };
-            member.nexuses.push(unit.logical.attach(nexus));
-        }
-        let told = unit.logical.access_of_others();
-        self.beside.push(Beside {
-            is_shown: true,
-            told,
-            waits: None,
-            order: Order::new(),
-            cached: 0,
-            turns_off: 0,
-        });
-        self.units.push(unit);
-        self.tell_changed(self.units.len() - 1);
-    }
-
-    /// True when a unit has this number, or had it and its disk has ended.
-    pub fn has(&self, lun: Lun) -> bool {
-        self.units.iter().any(|unit| unit.lun == lun)
-    }
-
     /// Shows the units whose disks are served, and no others.
     pub fn show_served(&mut self, is_served: impl Fn(DiskId) -> bool) {
         for unit in 0..self.units.len() {
-            let is_shown = is_served(self.units[unit].disk);
+            let is_shown = !self.beside[unit].has_ended && is_served(self.units[unit].disk);
             if std::mem::replace(&mut self.beside[unit].is_shown, is_shown) != is_shown {
                 self.tell_changed(unit);
             }
@@ -242,8 +229,8 @@ impl Device {
             self.end(old);
         }
         let nexus = Nexus { initiator: initiator.clone(), port };
-        let attach = |unit: &mut Unit| unit.logical.attach(nexus.clone());
-        let nexuses = self.units.iter_mut().map(attach).collect();
+        let units = self.units.iter_mut().zip(&self.beside);
+        let nexuses = units.map(|(unit, beside)| beside.attach(unit, nexus.clone())).collect();
         self.members.insert(Member { initiator, socket, port, nexuses, notes: Vec::new() })
     }
 

@@ -47,6 +47,11 @@ impl Order {
         Some(self.first + self.stages.len() as u64 - 1)
     }
 
+    /// True when all tasks have ended, but for those that wait for nobody.
+    pub fn is_empty(&self) -> bool {
+        self.stages.iter().all(|(left, _)| *left == 0)
+    }
+
     /// Whether a task of a stage may begin.
     pub fn may_begin(&self, stage: Stage) -> bool {
         stage.is_none_or(|stage| stage == self.first)

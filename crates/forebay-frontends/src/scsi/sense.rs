@@ -86,6 +86,8 @@ impl Code {
     pub const SAVING_NOT_SUPPORTED: Code = Code(0x39, 0x00);
     /// The target has other logical units.
     pub const LUNS_CHANGED: Code = Code(0x3f, 0x0e);
+    /// INQUIRY DATA HAS CHANGED
+    pub const INQUIRY_DATA_CHANGED: Code = Code(0x3f, 0x03);
     /// Something inside failed.
     pub const INTERNAL_TARGET_FAILURE: Code = Code(0x44, 0x00);
     /// No room for another registration.

@@ -213,6 +213,16 @@ impl LogicalUnit {
         self.nexuses.of_mut(nexus).tell(Code::LUNS_CHANGED);
     }
 
+    /// The initiator of `nexus` may know another disk in the place of this one.
+    pub fn identity_changed(&mut self, nexus: NexusId) {
+        self.nexuses.of_mut(nexus).tell(Code::INQUIRY_DATA_CHANGED);
+    }
+
+    /// True when initiators take it for the same disk as `other`.
+    pub fn is_same_disk(&self, other: &LogicalUnit) -> bool {
+        self.identity == other.identity
+    }
+
     /// What reservations leave to whoever does not come through here.
     pub fn access_of_others(&self) -> Permission {
         let writes = self.reserved.is_none() && !self.persistent.forbids_strangers(true);

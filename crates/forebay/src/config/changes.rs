@@ -9,12 +9,11 @@
 //! The file has the shape of a configuration file: a `[[disk]]` table has the settings of a disk that were changed, or all
 //! of a disk that was added; `removed` lists disks that the configuration file has and that are not served. A `[[pool]]`
 //! table has the devices that a pool has gained, and those that were drained. A `[[unit]]` table has the number of a logical
-//! unit, where the place of its disk in the configuration file does not say it: so no unit ever gets the number of another
-//! one, also of one that has gone.
+//! unit, where the place of its disk in the configuration file does not say it: so no unit gets the number of another one, also
+//! of one that has gone, before all 256 were used. Those that have gone come first, in the order in which they went.
 //!
 //! What the configuration file says as well is no change: it is dropped when the file is read again.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -146,8 +145,8 @@ impl Changes {
         self.removed.is_empty() && self.disk.is_empty() && self.pool.is_empty()
     }
 
-    /// The numbers of units of a target that their places in a list do not say, by disk.
-    pub fn units_of(&self, target: &IscsiName) -> BTreeMap<Name, u16> {
+    /// The numbers of units of a target that their places in a list do not say; the one whose disk has gone first comes first.
+    pub fn units_of(&self, target: &IscsiName) -> Vec<(Name, u16)> {
         let units = self.unit.iter().filter(|unit| unit.target == target.0);
         units.map(|unit| (unit.disk.clone(), unit.lun)).collect()
     }
@@ -162,22 +161,20 @@ impl Changes {
         !self.unit.is_empty()
     }
 
-    /// Notes which numbers units of `targets` have, where `file` does not say so: they keep them.
+    /// Notes which numbers units of `targets` have, where `file` does not say so: they keep them. Who had one before has it no
+    /// more.
     pub fn note_units(&mut self, file: &Table, targets: &[IscsiSpec]) {
         for target in targets.iter().filter(|target| has_all_disks(file, &target.target)) {
+            let has = |unit: &UnitNumber| {
+                target.luns.iter().any(|(lun, disk)| *lun == unit.lun || *disk == unit.disk)
+            };
+            let is_here = |unit: &mut UnitNumber| unit.target == target.target.0 && has(unit);
+            let here: Vec<UnitNumber> = self.unit.extract_if(.., is_here).collect();
             for (&lun, disk) in &target.luns {
-                let place = place_of(file, disk);
-                let known = self
-                    .unit
-                    .iter()
-                    .position(|unit| unit.target == target.target.0 && unit.disk == *disk);
-                match known {
-                    Some(at) => self.unit[at].lun = lun,
-                    None if place == Some(lun.into()) => {}
-                    None => {
-                        let target = target.target.0.clone();
-                        self.unit.push(UnitNumber { target, disk: disk.clone(), lun });
-                    }
+                let is_known = here.iter().any(|unit| unit.disk == *disk);
+                if is_known || place_of(file, disk) != Some(lun.into()) {
+                    let target = target.target.0.clone();
+                    self.unit.push(UnitNumber { target, disk: disk.clone(), lun });
                 }
             }
         }

@@ -188,7 +188,7 @@ impl IscsiTable {
                 .collect::<Result<_, _>>()?,
             (None, disks) => {
                 let (disks, known) = match disks {
-                    Some(disks) => (disks, BTreeMap::new()),
+                    Some(disks) => (disks, Vec::new()),
                     None => (all.to_vec(), changes.units_of(&target)),
                 };
                 if disks.len() > usize::from(LUN_MAX) + 1 {
@@ -221,13 +221,15 @@ impl IscsiTable {
 }
 
 /// Disks by the number of their unit: the one that is known, else their place among `disks`. Where another disk has or had
-/// that number, the next one after all; when there is none, one of a disk that has gone.
-pub(super) fn numbered(disks: Vec<Name>, known: &BTreeMap<Name, u16>) -> BTreeMap<u16, Name> {
+/// that number, the next one after all; when there is none, any that no disk has had, and at last the one of the disk that has
+/// gone first. `known`: that one first.
+pub(super) fn numbered(disks: Vec<Name>, known: &[(Name, u16)]) -> BTreeMap<u16, Name> {
     let mut units = BTreeMap::new();
     let mut others = Vec::new();
-    let taken: BTreeSet<u16> = known.values().copied().filter(|lun| *lun <= LUN_MAX).collect();
+    let known_of: BTreeMap<&Name, u16> = known.iter().map(|(disk, lun)| (disk, *lun)).collect();
+    let taken: BTreeSet<u16> = known_of.values().copied().filter(|it| *it <= LUN_MAX).collect();
     for (place, disk) in (0..).zip(disks) {
-        match known.get(&disk) {
+        match known_of.get(&disk) {
             Some(lun) if taken.contains(lun) && !units.contains_key(lun) => {
                 units.insert(*lun, disk);
             }
@@ -236,13 +238,13 @@ pub(super) fn numbered(disks: Vec<Name>, known: &BTreeMap<Name, u16>) -> BTreeMa
         }
     }
     for disk in others {
-        let last = units.keys().chain(&taken).max();
-        let next = last.map_or(0, |last| last + 1);
-        let lun = match next {
-            0..=LUN_MAX => next,
-            _ => (0..).find(|lun| !units.contains_key(lun)).unwrap_or(next),
-        };
-        units.insert(lun, disk);
+        let next = units.keys().chain(&taken).max().map_or(0, |last| last + 1);
+        let unused = (next..=LUN_MAX).chain(0..=LUN_MAX).filter(|lun| !taken.contains(lun));
+        let of_gone = known.iter().map(|(_, lun)| *lun).filter(|lun| taken.contains(lun));
+        // Too many disks have a number that is refused.
+        let all = unused.chain(of_gone).chain(LUN_MAX + 1..);
+        let lun = all.into_iter().find(|lun| !units.contains_key(lun));
+        units.extend(lun.map(|lun| (lun, disk)));
     }
     units
 }

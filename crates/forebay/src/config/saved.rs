@@ -1,7 +1,5 @@
 //! What `forebay config save` makes of a configuration file: the same file, with the changes in it.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item};
@@ -121,7 +119,7 @@ fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Chang
         let (disks, known): (Vec<Name>, _) = match target.get("disks").and_then(Item::as_array) {
             Some(disks) => {
                 let names = disks.iter().filter_map(|it| it.as_str()?.parse().ok());
-                (names.collect(), BTreeMap::new())
+                (names.collect(), Vec::new())
             }
             None => {
                 let known = changes.units_of(&IscsiName(name.to_owned()));
@@ -129,7 +127,7 @@ fn fix_units(document: &mut DocumentMut, names: &[Option<Name>], changes: &Chang
             }
         };
         let units = numbered(disks.clone(), &known);
-        let is_by_place = units == numbered(disks, &BTreeMap::new());
+        let is_by_place = units == numbered(disks, &[]);
         if is_by_place && !units.values().any(|unit| goes(&unit.0)) {
             continue;
         }

@@ -13,6 +13,7 @@ use toml::{Table, Value};
 
 use super::changes::{Changes, find};
 use super::file::{self, File};
+use super::iscsi::IscsiSpec;
 use super::values::Name;
 use super::{DaemonSpec, DiskOptions, difference};
 
@@ -55,7 +56,8 @@ impl Sources {
         let kept = file.state_dir.clone().or_else(folders::state_folder);
         let of = file.name.as_ref().unwrap_or(&name);
         let kept = kept.map(|state| state.join(format!("{of}.changes.toml")));
-        Sources::kept_at(kept, path, text, name)
+        let changes = kept.as_deref().map(Changes::load).transpose()?.unwrap_or_default();
+        Sources::with(changes, kept, path, text, name)
     }
 
     /// The file at `path`, which says `text` by now, and the changes that the daemon which runs with `before` keeps. Units
@@ -71,14 +73,24 @@ impl Sources {
     ) -> Result<Sources> {
         // Merged with the changes, it has no lines and columns any more.
         super::file::from_toml::<File>(text)?;
-        let kept = before.sources.as_ref().and_then(|sources| sources.kept.clone());
-        let mut sources = Sources::kept_at(kept, path, text, name)?;
-        sources.changes.note_units(&sources.said, &before.targets);
+        let (kept, known) = match &before.sources {
+            Some(sources) => (sources.kept.clone(), sources.changes.clone()),
+            None => Default::default(),
+        };
+        // Kept nowhere, they are the numbers of units.
+        let changes = kept.as_deref().map_or(Ok(known), Changes::load)?;
+        let mut sources = Sources::with(changes, kept, path, text, name)?;
+        sources.note_units(&before.targets);
         Ok(sources)
     }
 
-    fn kept_at(kept: Option<PathBuf>, path: &Path, text: &str, name: Name) -> Result<Sources> {
-        let changes = kept.as_deref().map(Changes::load).transpose()?.unwrap_or_default();
+    fn with(
+        changes: Changes,
+        kept: Option<PathBuf>,
+        path: &Path,
+        text: &str,
+        name: Name,
+    ) -> Result<Sources> {
         // The daemon may be somewhere else when it is read again.
         let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let mut sources =
@@ -149,11 +161,16 @@ impl Sources {
         let file = File::deserialize(merged)?;
         let mut spec = file::describe(file, self.name.clone(), &self.changes)?;
         let mut sources = self.clone();
-        sources.changes.note_units(&self.said, &spec.targets);
+        sources.note_units(&spec.targets);
         for name in self.changes.removed() {
             spec = difference::without(&spec, &name.0);
         }
         Ok(DaemonSpec { sources: Some(sources), ..spec })
+    }
+
+    /// Notes the numbers that units have; those that have none any more are used again after all others.
+    pub fn note_units(&mut self, targets: &[IscsiSpec]) {
+        self.changes.note_units(&self.said, targets);
     }
 
     /// True when the file has the disk.

@@ -285,7 +285,7 @@ impl ControlState {
         let attached = self.frontends.attach(&self.opener.spec(), disk).await;
         if disk.disk.ended().is_some() {
             // Meanwhile: nobody is to find it any more.
-            self.frontends.detach(&disk.name.0);
+            self.frontends.detach(&disk.name.0, &disk.handle);
             lock(&self.lists.unattached).remove(&disk.name.0);
             return Ok(());
         }
@@ -325,7 +325,7 @@ impl ControlState {
         disk.end(trouble);
         lock(&self.lists.ready).retain(|ready| ready.name.0 != disk.name());
         self.opener.shards.forget(disk.name());
-        self.frontends.detach(disk.name());
+        self.frontends.detach(disk.name(), &disk.handle);
         systemd::disks_changed(self);
         if self.present().is_empty() {
             self.end.emptied.notify_one();

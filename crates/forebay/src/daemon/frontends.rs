@@ -116,7 +116,8 @@ impl Frontends {
     }
 
     /// No client finds a disk that has ended. Its device goes.
-    pub(super) fn detach(&self, disk: &str) {
+    pub(super) fn detach(&self, disk: &str, handle: &DiskHandle) {
+        self.portals.detach(disk, handle);
         let mut bound = self.bound();
         for (state, served) in bound.listeners.values() {
             state.tell_disks(served.remove(disk));

@@ -87,7 +87,7 @@ pub struct Behind {
     /// As those see it who log in from now on.
     target: Mutex<Target>,
     device: SharedDevice,
-    /// Its disks; one at least.
+    /// Its disks, but for those that have ended.
     handles: Mutex<Vec<DiskHandle>>,
     /// Where PDUs are logged.
     log: Option<Arc<PduFile>>,
@@ -149,6 +149,17 @@ impl Portals {
             tell_addresses(served, &behind, &addresses);
         }
         (new, missing)
+    }
+
+    /// A disk has ended for good: no initiator finds it any more, and another one may have its number.
+    pub fn detach(&self, name: &str, disk: &DiskHandle) {
+        let bound = self.bound();
+        for portal in bound.portals.values() {
+            let mut names = portal.state.info().disks;
+            names.retain(|known| known != name);
+            portal.state.tell_disks(names);
+        }
+        bound.targets.values().for_each(|target| target.detach(disk));
     }
 
     /// Adds a disk to its target, which begins with its first one.
@@ -318,7 +329,7 @@ impl Behind {
     /// Another disk of the same shard, unless it is there.
     ///
     /// # Errors
-    /// Its number was that of a disk that has ended: sessions know that unit.
+    /// A disk has its number that has not ended yet: sessions may know that unit.
     fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<()> {
         if self.handles().iter().any(|known| known.is(&disk.handle)) {
             return Ok(());
@@ -326,9 +337,8 @@ impl Behind {
         let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
         let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         anyhow::ensure!(
-            !device.has(unit.lun),
-            "logical unit {number} of target {} was a disk that has ended: initiators find the new one after a restart, or \
-             under a number that was not used yet",
+            device.has_room_for(unit.lun),
+            "logical unit {number} of target {} is that of a disk that has not ended yet",
             spec.target
         );
         device.add(unit);
@@ -338,6 +348,14 @@ impl Behind {
         handles.iter().for_each(DiskHandle::wake);
         handles.push(handle);
         Ok(())
+    }
+
+    fn detach(&self, disk: &DiskHandle) {
+        let known = self.handles().extract_if(.., |known| known.is(disk)).count();
+        if known > 0 {
+            let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+            device.end_disk(disk.id());
+        }
     }
 
     fn tell_size(&self, disk: &DiskHandle) {

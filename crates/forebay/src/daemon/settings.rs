@@ -173,6 +173,7 @@ async fn end(state: &Arc<ControlState>, name: &Name) -> Result<Option<String>> {
     let mut sources = spec.sources.clone().context("it has no configuration that could change")?;
     let is_listed = sources.has(name);
     sources.changes.remove(name, is_listed);
+    sources.note_units(&spec.targets);
     keep(&sources).await.with_context(|| {
         format!("disk '{name}' was detached, and a restart serves it again as it was")
     })?;

@@ -6,6 +6,8 @@ use crate::config::saved::with_changes;
 use crate::config::values::Size;
 use crate::config::{DaemonSpec, DiskOptions, sources};
 
+mod units;
+
 const FILE: &str = r#"
 # The database.
 [[disk]]
@@ -285,120 +287,6 @@ fn a_device_that_the_file_has_by_another_path_is_no_change() {
         drained.settle(&table(&text(of_file)));
         assert!(drained.is_empty(), "{drained:?}");
     }
-}
-
-const ALL_AS_UNITS: &str = r#"
-[[disk]]
-name = "a"
-backend = "mem:1MiB"
-
-[[iscsi]]
-listen = ["127.0.0.1:3260"]
-target = "iqn.2026-11.local:all"
-"#;
-
-/// What is kept after this change, and the units by number.
-fn kept(changes: &mut Changes, text: &str) -> Vec<(u16, String)> {
-    let spec = with(changes, text);
-    let units = spec.targets[0].luns.iter().map(|(lun, unit)| (*lun, unit.0.clone())).collect();
-    *changes = spec.sources.expect("it has some").changes;
-    units
-}
-
-fn units(of: &[(u16, &str)]) -> Vec<(u16, String)> {
-    of.iter().map(|(lun, unit)| (*lun, (*unit).to_owned())).collect()
-}
-
-#[test]
-fn no_unit_ever_gets_the_number_of_another_one() {
-    let added = |changes: &mut Changes, disk: &str| {
-        changes.add(&name(disk), &table("backend = \"mem:1MiB\""));
-        kept(changes, ALL_AS_UNITS)
-    };
-    let mut changes = Changes::default();
-    added(&mut changes, "b");
-    assert_eq!(added(&mut changes, "c"), units(&[(0, "a"), (1, "b"), (2, "c")]));
-    changes.remove(&name("b"), false);
-    assert_eq!(kept(&mut changes, ALL_AS_UNITS), units(&[(0, "a"), (2, "c")]));
-    // An initiator may still know unit 1 as the one that has gone.
-    assert_eq!(added(&mut changes, "d"), units(&[(0, "a"), (2, "c"), (3, "d")]));
-    assert_eq!(added(&mut changes, "b"), units(&[(0, "a"), (1, "b"), (2, "c"), (3, "d")]));
-    // The file gains a disk, whose place is taken.
-    let more = "[[disk]]\nname = \"e\"\nbackend = \"mem:1MiB\"\n";
-    let text = ALL_AS_UNITS.replace("[[iscsi]]", &format!("{more}\n[[iscsi]]"));
-    let now = kept(&mut changes, &text);
-    assert_eq!(now, units(&[(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e")]));
-    changes.remove(&name("b"), false);
-    changes.remove(&name("a"), true);
-    assert_eq!(kept(&mut changes, &text), units(&[(2, "c"), (3, "d"), (4, "e")]));
-    let saved = check_saved(&changes, &text);
-    assert!(saved.contains("luns = { 2 = \"c\", 3 = \"d\", 4 = \"e\" }"), "{saved}");
-}
-
-#[test]
-fn units_keep_their_numbers_when_the_file_changes_under_a_daemon() {
-    let of = |disks: &[&str], target: &str| {
-        let disk = |name: &&str| {
-            format!(
-                "[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"unix:/{name}\"]\n"
-            )
-        };
-        disks.iter().map(disk).collect::<String>() + target
-    };
-    let all = "[[iscsi]]\nlisten = [\"h:3260\"]\ntarget = \"iqn.2026-11.local:all\"\n";
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("f.toml");
-    let write = |text: &str| {
-        fs::write(&path, format!("state-dir = \"{}\"\n{text}", folder.path().display())).unwrap();
-    };
-    let reload = |before: &DaemonSpec, text: &str| {
-        write(text);
-        let spec = file::load_again(&path, before).unwrap();
-        spec.sources.as_ref().unwrap().keep().unwrap();
-        spec
-    };
-    let numbers = |spec: &DaemonSpec| -> Vec<(u16, String)> {
-        spec.targets.iter().flat_map(|it| &it.luns).map(|(lun, it)| (*lun, it.0.clone())).collect()
-    };
-    write(&of(&["a", "b", "c"], all));
-    let spec = file::load(&path).unwrap();
-    let spec = reload(&spec, &of(&["a", "c"], all));
-    assert_eq!(numbers(&spec), units(&[(0, "a"), (2, "c")]));
-    let spec = reload(&spec, &of(&["a", "c", "d"], all));
-    assert_eq!(numbers(&spec), units(&[(0, "a"), (2, "c"), (3, "d")]));
-    // The target is out of the file for a while.
-    let spec = reload(&spec, &of(&["a", "c", "d"], ""));
-    assert!(numbers(&spec).is_empty());
-    let spec = reload(&spec, &of(&["a", "c", "d", "e"], all));
-    assert_eq!(numbers(&spec), units(&[(0, "a"), (2, "c"), (3, "d"), (4, "e")]));
-    assert_eq!(numbers(&file::load(&path).unwrap()), numbers(&spec), "a restart knows it");
-}
-
-#[test]
-fn numbers_of_units_that_cannot_be_kept_are_given_anew() {
-    let text = "[[unit]]\ntarget = \"iqn.2026-11.local:all\"\n";
-    let unit = |disk: &str, lun: u32| format!("{text}disk = \"{disk}\"\nlun = {lun}\n");
-    let mut changes: Changes =
-        toml::from_str(&(unit("a", 65535) + &unit("b", 3) + &unit("c", 3))).unwrap();
-    for disk in ["b", "c"] {
-        changes.add(&name(disk), &table("backend = \"mem:1MiB\""));
-    }
-    assert_eq!(kept(&mut changes, ALL_AS_UNITS), units(&[(3, "b"), (4, "a"), (5, "c")]));
-    for number in 0..253 {
-        changes.add(&name(&format!("n{number}")), &table("backend = \"mem:1MiB\""));
-    }
-    assert_eq!(kept(&mut changes, ALL_AS_UNITS).len(), 256);
-}
-
-#[test]
-fn targets_in_one_array_are_not_saved_where_units_would_get_other_numbers() {
-    let text = "iscsi = [{ listen = [\"127.0.0.1:3260\"], target = \"iqn.2026-11.local:all\" }]\n"
-        .to_owned()
-        + "[[disk]]\nname = \"a\"\nbackend = \"mem:1MiB\"\n[[disk]]\nname = \"b\"\nbackend = \"mem:1MiB\"\n";
-    let mut changes = Changes::default();
-    changes.remove(&name("a"), true);
-    let error = with_changes(&text, &changes).unwrap_err().to_string();
-    assert!(error.contains("use an [[iscsi]] table"), "{error}");
 }
 
 /// Without its settings a disk that is to be read-only would be writable.

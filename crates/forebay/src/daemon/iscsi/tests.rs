@@ -4,10 +4,14 @@ use super::*;
 
 /// One target with one unit, at these addresses.
 fn targets(addresses: &[&str]) -> Vec<IscsiSpec> {
+    targets_with("db", addresses)
+}
+
+fn targets_with(disk: &str, addresses: &[&str]) -> Vec<IscsiSpec> {
     let listen: Vec<String> = addresses.iter().map(|it| format!("'{it}'")).collect();
     let text = format!(
-        "[[disk]]\nname = 'db'\nbackend = 'mem:1MiB'\nram = '1MiB'\n\
-         [[iscsi]]\nlisten = [{}]\ntarget = 'iqn.2026-01.example:t'\nluns = {{ 3 = 'db' }}\n",
+        "[[disk]]\nname = '{disk}'\nbackend = 'mem:1MiB'\nram = '1MiB'\n\
+         [[iscsi]]\nlisten = [{}]\ntarget = 'iqn.2026-01.example:t'\nluns = {{ 3 = '{disk}' }}\n",
         listen.join(", ")
     );
     crate::config::file::parse(&text, Name("test".into())).unwrap().targets
@@ -61,4 +65,37 @@ async fn an_address_that_cannot_be_had_keeps_a_disk_from_no_other_and_is_tried_a
         assert_eq!(told.len(), 2);
         assert!(addresses.into_iter().all(|address| told.contains(&address)), "{told:?}");
     }
+}
+
+#[tokio::test]
+async fn a_disk_that_has_ended_leaves_its_number_to_the_next_and_nothing_behind() {
+    let portals = Portals::new(Arc::default());
+    let mut kept = Vec::new();
+    let mut before: Option<(String, DiskHandle)> = None;
+    for disk in 0..300 {
+        let name = format!("disk-{disk}");
+        let targets = targets_with(&name, &["127.0.0.1:0"]);
+        let (handle, _shard) = testing::hung_as(disk, 1 << 20);
+        let attach = async || {
+            let unit = unit_disk(&handle, 1 << 20);
+            portals.attach(&targets, &Name(name.clone()), unit).await
+        };
+        if let Some((name, ended)) = before.take() {
+            let (_, errors) = attach().await;
+            assert!(errors[0].to_string().contains("has not ended yet"), "{errors:?}");
+            portals.detach(&name, &ended);
+        }
+        let (new, errors) = attach().await;
+        assert!(errors.is_empty(), "{errors:?}");
+        kept.extend(new);
+        before = Some((name, handle));
+    }
+    let portal = &kept[0];
+    assert_eq!((kept.len(), portal.state.info().disks), (1, vec!["disk-299".to_owned()]));
+    let served = portal.served.lock().unwrap();
+    let (name, last) = before.unwrap();
+    let handles = served.behind[0].handles();
+    assert!(handles.len() == 1 && handles[0].is(&last), "{name}");
+    let device = served.behind[0].device.lock().unwrap();
+    assert_eq!((device.units.len(), device.disks()), (1, vec![last.id()]));
 }

@@ -159,3 +159,15 @@ fn what_was_stored_counts_without_whoever_asked_for_it() {
         assert_eq!(keys(&mut world, 1), 1, "{how}");
     }
 }
+
+#[test]
+fn the_number_of_a_unit_is_free_when_its_keeper_has_answered() {
+    let (mut world, later) = storing();
+    let zero = Lun::new(0).unwrap();
+    world.device.leave(world.sessions[0].member());
+    world.sessions[0].end(&mut world.device);
+    world.device.end_disk(DiskId(0));
+    assert!(!world.device.has_room_for(zero));
+    later.answer(true);
+    assert!(world.device.has_room_for(zero));
+}

@@ -3,7 +3,11 @@ use super::*;
 const REPORT_LUNS: u8 = 0xa0;
 
 fn unit(lun: u16, disk: u32) -> Unit {
-    let export = Export { ports: port(), ..Export::new("later", SIZE) };
+    unit_named("later", lun, disk)
+}
+
+fn unit_named(name: &str, lun: u16, disk: u32) -> Unit {
+    let export = Export { ports: port(), ..Export::new(name, SIZE) };
     let logical = LogicalUnit::new(export);
     Unit { lun: Lun::new(lun).unwrap(), logical, disk: DiskId(disk), keeper: None }
 }
@@ -70,4 +74,94 @@ fn a_unit_whose_disk_is_not_served_is_not_there_until_it_is() {
         assert_eq!(world.send(0, command(0, 4, 0, 0), &[])[0].sense(), (6, 0x3f, 0x0e));
         assert_eq!(world.send(0, command(0, 4, 0, 0), &[])[0].end().0, 0);
     }
+}
+
+/// What a session is told of a unit until it is ready: the codes.
+fn told(world: &mut World, session: usize, lun: u16) -> Vec<(u8, u8)> {
+    let mut test = command(0, 3, 0, 0);
+    test.lun = Lun::new(lun).unwrap().encode();
+    let mut all = Vec::new();
+    loop {
+        let answers = world.send(session, test, &[]);
+        if answers[0].end().0 == 0 {
+            return all;
+        }
+        let (key, code, qualifier) = answers[0].sense();
+        all.push((code, qualifier));
+        if key != 6 {
+            return all;
+        }
+    }
+}
+
+const POWER_ON: (u8, u8) = (0x29, 0);
+const LUNS: (u8, u8) = (0x3f, 0x0e);
+const IDENTITY: (u8, u8) = (0x3f, 0x03);
+
+#[test]
+fn a_number_goes_to_another_disk_when_its_own_has_ended_and_whoever_comes_hears_of_it() {
+    let mut world = World::new(Rules::default(), 1);
+    let five = Lun::new(5).unwrap();
+    world.device.add(unit_named("old", 5, 7));
+    assert!(!world.device.has_room_for(five) && world.device.has_room_for(Lun::new(6).unwrap()));
+    // It is detached: one that comes meanwhile does not see it.
+    world.device.show_served(|disk| disk != DiskId(7));
+    world.sessions[0] = begin(&mut world.device, Rules::default(), 0);
+    assert_eq!(told(&mut world, 0, 0), [POWER_ON]);
+    assert_eq!(told(&mut world, 0, 5), [(0x25, 0)]);
+    assert!(!world.device.has_room_for(five), "its detach may be cancelled");
+    world.device.end_disk(DiskId(7));
+    // Nor does it come back.
+    world.device.show_served(|_| true);
+    assert_eq!(luns(&mut world, 0), [0]);
+    // The same disk, as initiators know it, then another one, and the first one once more.
+    for (name, disk, expect) in [
+        ("old", 8, &[POWER_ON][..]),
+        ("new", 9, &[POWER_ON, IDENTITY]),
+        ("new", 10, &[POWER_ON, IDENTITY]),
+        ("old", 11, &[POWER_ON, IDENTITY]),
+    ] {
+        assert!(world.device.has_room_for(five));
+        world.device.add(unit_named(name, 5, disk));
+        assert_eq!(world.device.units.len(), 2, "in the place of the one before");
+        assert_eq!(world.device.disks(), [DiskId(0), DiskId(disk)]);
+        assert_eq!(luns(&mut world, 0), [0, 5]);
+        assert_eq!(told(&mut world, 0, 0), [LUNS]);
+        assert_eq!(told(&mut world, 0, 5), expect, "{name} {disk}");
+        world.sessions[0] = begin(&mut world.device, Rules::default(), 0);
+        assert_eq!(told(&mut world, 0, 5), expect, "{name} {disk}");
+        assert_eq!(told(&mut world, 0, 0), [POWER_ON]);
+        world.device.end_disk(DiskId(disk));
+        assert_eq!(told(&mut world, 0, 0), [LUNS]);
+        assert_eq!(told(&mut world, 0, 5), [(0x25, 0)]);
+    }
+}
+
+#[test]
+fn a_target_serves_thousands_of_disks_one_after_the_other() {
+    let mut world = World::new(Rules::default(), 1);
+    for disk in 1..5_000 {
+        let lun = 1 + disk % 255;
+        assert!(world.device.has_room_for(Lun::new(lun as u16).unwrap()));
+        world.device.add(unit_named(&format!("disk-{disk}"), lun as u16, disk));
+        let identity: &[_] = if disk > 255 { &[IDENTITY] } else { &[] };
+        assert_eq!(told(&mut world, 0, lun as u16), [&[POWER_ON], identity].concat());
+        world.device.end_disk(DiskId(disk));
+    }
+    assert_eq!(world.device.units.len(), 256);
+    assert_eq!(world.device.disks(), [DiskId(0)]);
+}
+
+#[test]
+fn a_number_is_not_free_while_a_task_of_its_disk_is_under_way() {
+    let mut world = World::new(Rules::default(), 1);
+    let zero = Lun::new(0).unwrap();
+    world.device.add(unit(5, 7));
+    told(&mut world, 0, 0);
+    assert!(world.send(0, command(READ, 7, 1, 512), &[]).is_empty());
+    world.device.end_disk(DiskId(0));
+    assert!(!world.device.has_room_for(zero));
+    let session = &mut world.sessions[0];
+    session.end(&mut world.device);
+    assert!(world.device.has_room_for(zero));
 }
