@@ -2,7 +2,7 @@
 import os
 import subprocess
 
-from bed import eventually, need_program, pattern, test
+from bed import eventually, free_port, need_program, pattern, test
 from iscsi import TARGET, Initiator, portal
 from test_refused import attach, disk
 
@@ -119,4 +119,30 @@ def a_disk_that_is_added_has_the_number_that_is_unused_for_longest(bed):
         stays = logged_in(daemon, 1)
         stays.ready(lun=0)
         assert units(stays) == [0] and sense(stays, lun) == ABSENT
+    assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def a_unit_whose_disk_is_not_served_yet_is_busy_and_not_gone(bed):
+    bed.image("one.raw", 16 * 1024 * 1024, "random")
+    missing = bed.path("late.raw")
+    config = 'name = "units"\ncontrol = "%s"\n' % bed.path("serve.control")
+    for name in ("one", "late", "alone"):
+        config += '[[disk]]\nname = "%s"\nbackend = "file:%s"\nram = "2MiB"\n' % (name, bed.path(name + ".raw"))
+        config += 'nbd = ["unix:%s"]\n' % bed.path(name + ".sock")
+    where = "127.0.0.1:%d" % free_port()
+    config += '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\ndisks = ["one", "late"]\n' % (TARGET, where)
+    config += '[[iscsi]]\ntarget = "%s-2"\nlisten = ["%s"]\ndisks = ["alone"]\n' % (TARGET, where)
+    daemon = bed.serve(config, ["unix:" + bed.path("one.sock")])
+    one = logged_in(daemon, 1)
+    one.ready(lun=0)
+    busy, test_unit_ready, inquiry = 0x08, [0] * 6, [0x12, 0, 0, 0, 96, 0]
+    assert one.status(test_unit_ready, lun=1) == busy and one.status(inquiry, read=96, lun=1) == busy
+    assert sense(one, 2) == ABSENT
+    assert Initiator(daemon, target=TARGET + "-2").login() == 0x0301, "the initiator is to try again"
+    with open(missing, "wb") as f:
+        f.truncate(16 * 1024 * 1024)
+    disk(bed, "open", "late")
+    eventually(lambda: one.status(test_unit_ready, lun=1) == 0, "it is there")
+    one.close()
     assert daemon.stop() == 0

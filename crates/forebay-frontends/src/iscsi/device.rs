@@ -60,6 +60,8 @@ pub struct Device {
     beside: Vec<Beside>,
     /// The numbers of those that they see, sorted.
     luns: Vec<Lun>,
+    /// The numbers of those whose disks are to come.
+    awaited: Vec<Lun>,
     /// How often units came or went.
     changes: u64,
     members: Slab<Member>,
@@ -86,6 +88,8 @@ struct Beside {
     has_ended: bool,
     /// Another disk had its number before.
     is_another: bool,
+    /// Who lost the unit without a logout, and has not come back: he may still have writes for its disk.
+    cut_off: Vec<Initiator>,
     /// What other clients of its disk were told that they may.
     told: Permission,
     /// The session that waits for its keeper's answer, which may be gone.
@@ -132,6 +136,8 @@ struct Member {
     /// With each unit; none once it was ended.
     nexuses: Vec<NexusId>,
     notes: Vec<Note>,
+    /// The initiator has logged out.
+    is_leaving: bool,
 }
 
 /// Effects from outside on a session's tasks.
@@ -163,6 +169,7 @@ impl Device {
             units: Vec::new(),
             beside: Vec::new(),
             luns: Vec::new(),
+            awaited: Vec::new(),
             changes: 0,
             members: Slab::new(),
             held: 0,
@@ -228,16 +235,28 @@ impl Device {
         if let Some(old) = self.members.iter().find(same).map(|(key, _)| key) {
             self.end(old);
         }
+        self.beside.iter_mut().for_each(|beside| beside.comes_back(&initiator));
         let nexus = Nexus { initiator: initiator.clone(), port };
         let units = self.units.iter_mut().zip(&self.beside);
         let nexuses = units.map(|(unit, beside)| beside.attach(unit, nexus.clone())).collect();
-        self.members.insert(Member { initiator, socket, port, nexuses, notes: Vec::new() })
+        let (notes, is_leaving) = (Vec::new(), false);
+        self.members.insert(Member { initiator, socket, port, nexuses, notes, is_leaving })
+    }
+
+    /// The initiator of a session has logged out.
+    pub fn log_out(&mut self, session: usize) {
+        self.members[session].is_leaving = true;
     }
 
     /// A session is over.
     pub fn leave(&mut self, session: usize) {
         let member = self.members.remove(session);
         self.detach(&member.nexuses);
+        let is_here =
+            |(_, it): (usize, &Member)| it.initiator == member.initiator && !it.nexuses.is_empty();
+        if !member.is_leaving && !self.members.iter().any(is_here) {
+            self.beside.iter_mut().for_each(|beside| beside.cut_off(&member.initiator));
+        }
     }
 
     /// The session's socket is another one, or none; false when the session was ended.
@@ -390,6 +409,19 @@ impl Device {
             Some(nexus) => self.units[unit].logical.medium_done(nexus, medium, done),
             None => Response::of(Status::Busy),
         }
+    }
+
+    /// Units with these numbers are to come, and no others: an initiator that knows one from before waits for it. It would
+    /// give up for ever one that is not there.
+    pub fn set_awaited(&mut self, numbers: impl IntoIterator<Item = u16>) {
+        let luns = numbers.into_iter().filter_map(Lun::new);
+        self.awaited = luns.filter(|lun| self.units.iter().all(|unit| unit.lun != *lun)).collect();
+    }
+
+    /// True when a unit with this number is to come.
+    pub fn awaits(&self, lun: [u8; 8]) -> bool {
+        let is_new = |lun: &Lun| self.units.iter().all(|unit| unit.lun != *lun);
+        Lun::decode(lun).is_some_and(|lun| self.awaited.contains(&lun) && is_new(&lun))
     }
 
     /// The place of a logical unit that is shown.

@@ -47,7 +47,7 @@ pub fn iscsi_login(data: &[u8]) {
     let secret = Credentials { name: "user".to_owned(), secret: b"twelve bytes or more".to_vec() };
     let wants_proof = setup & 1 == 1;
     let target = Target { chap: wants_proof.then_some(secret), ..Target::new(TARGET) };
-    let portal = Arc::new(Portal { targets: vec![target] });
+    let portal = Arc::new(Portal { targets: vec![target], ..Portal::default() });
     let address = "127.0.0.1:3260".parse().expect("an address");
     let mut login = Login::start(portal, address, [7; RANDOM], 1);
     let mut out = Vec::new();

@@ -50,6 +50,8 @@ pub enum Refusal {
     SessionType = 0x0209,
     /// A session has one connection.
     NoSuchSession = 0x020a,
+    /// The target is to come; so may the initiator.
+    Unavailable = 0x0301,
     /// There is no room for another one; it may come again.
     OutOfResources = 0x0302,
 }
@@ -329,7 +331,10 @@ impl Login {
             };
             if !self.peer.is_discovery {
                 let name = find("TargetName").ok_or(Refusal::MissingKey)?;
-                let target = self.portal.find(name).ok_or(Refusal::NotFound)?;
+                let target = self.portal.find(name).ok_or(match self.portal.awaits(name) {
+                    true => Refusal::Unavailable,
+                    false => Refusal::NotFound,
+                })?;
                 if !self.portal.targets[target].admits(&self.peer.initiator) {
                     return Err(Refusal::Forbidden);
                 }

@@ -15,6 +15,8 @@ pub const SECRET_MIN: usize = 12;
 pub struct Portal {
     /// In the order in which discovery lists them.
     pub targets: Vec<Target>,
+    /// Names of those that are to come: none of their disks is served yet.
+    pub awaited: Vec<String>,
 }
 
 /// One target as a login sees it.
@@ -73,6 +75,11 @@ impl Portal {
     /// The target of a name, by its place.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.targets.iter().position(|target| target.name.eq_ignore_ascii_case(name))
+    }
+
+    /// True when a target of this name is to come.
+    pub fn awaits(&self, name: &str) -> bool {
+        self.awaited.iter().any(|awaited| awaited.eq_ignore_ascii_case(name))
     }
 
     /// Appends what `SendTargets` tells `initiator`: the targets that it may use (`only`: this one, if
@@ -152,7 +159,8 @@ mod tests {
     fn discovery_lists_what_the_initiator_may_use() {
         let mut private = Target::new("iqn.2026-01.x:b");
         private.initiators = vec!["iqn.2026-01.x:host".to_owned()];
-        let portal = Portal { targets: vec![Target::new("iqn.2026-01.x:a"), private] };
+        let portal =
+            Portal { targets: vec![Target::new("iqn.2026-01.x:a"), private], ..Portal::default() };
         let check = |initiator, only, address: &str, expect: &str| {
             let mut out = Vec::new();
             portal.list(initiator, only, address.parse().unwrap(), &mut out);
@@ -182,7 +190,7 @@ mod tests {
             "127.0.0.1:3261",
         ];
         target.addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
-        let portal = Portal { targets: vec![target] };
+        let portal = Portal { targets: vec![target], ..Portal::default() };
         let check = |address: &str, expect: &[&str]| {
             let mut out = Vec::new();
             portal.list("iqn.2026-01.x:i", None, address.parse().unwrap(), &mut out);

@@ -153,6 +153,10 @@ impl LogicalUnit {
             (&Medium::Allocation { range, allocation, .. }, Done::Extents(extents)) => {
                 return report::data(capacity::lba_status(range, extents), allocation);
             }
+            // It may have been written. BUSY lets the host try again, find its own bytes, and take them for another one's.
+            (Medium::CompareAndWrite { .. }, Done::Status(IoStatus::TimedOut)) => {
+                Sense::new(Key::MediumError, Code::WRITE_ERROR)
+            }
             (_, Done::Status(status)) => {
                 let response = Response::from_status(status, medium.writes());
                 let Some(sense) = response.sense else { return response };

@@ -44,6 +44,8 @@ const WRITTEN: u64 = 48;
 const TICK_NS: u64 = 10_000_000;
 /// Offsets between two clocks that differ by so much: one of them was set.
 const CLOCK_SET_NS: u64 = 500_000_000;
+/// Time from one measurement to the next.
+const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// How long a write that was noted stands for those after it.
 const NOTE_EVERY: Duration = Duration::from_millis(50);
 
@@ -56,6 +58,8 @@ pub struct LastWrite {
     ahead_ns: AtomicI64,
     /// The sidecar, beside which that can be measured.
     sidecar: Option<PathBuf>,
+    /// When it was measured last, by the same clock as `noted`; 0: when the session began.
+    measured: AtomicU64,
     /// When a write was noted last, by the clock of this host since it started; 0: never. The time of a shard stands still while
     /// its process is stopped, and that of primary storage does not.
     noted: AtomicU64,
@@ -144,6 +148,7 @@ impl LastWrite {
             file,
             ahead_ns: AtomicI64::new(ahead_ns),
             sidecar: None,
+            measured: AtomicU64::new(0),
             noted: AtomicU64::new(0),
             under_way: AtomicU32::new(0),
             accepted: Mutex::default(),
@@ -178,10 +183,24 @@ impl LastWrite {
     /// Looks whether one of the two clocks was set since the offset between them was measured, and goes on with the one of
     /// now; false when it is the same, or cannot be measured. Waits for primary storage.
     pub fn clock_was_set(&self) -> bool {
-        let Some(Ok(ahead_ns)) = self.sidecar.as_deref().map(sidecar::clock_ahead) else {
+        let Some(sidecar) = &self.sidecar else { return false };
+        let now = clock::coarse_nanos().max(1);
+        let before = self.measured.load(Ordering::Relaxed);
+        if before != 0 && now.saturating_sub(before) < MEASURE_EVERY.as_nanos() as u64 {
             return false;
-        };
-        self.set_clock(ahead_ns)
+        }
+        self.measured.store(now, Ordering::Relaxed);
+        match sidecar::clock_ahead(sidecar) {
+            Ok(Some(ahead_ns)) => self.set_clock(ahead_ns),
+            Ok(None) | Err(_) => false,
+        }
+    }
+
+    /// True when only a write that is under way explains this modification time, or none does.
+    pub fn is_beyond(&self, seen: Timestamp) -> bool {
+        let mut bytes = [0; LEN];
+        let left = self.file.read_exact_at(&mut bytes, 0).ok().and_then(|()| decode(&bytes));
+        left.is_some_and(|left| seen != left.seen && seen > left.to)
     }
 
     fn set_clock(&self, ahead_ns: i64) -> bool {
@@ -470,7 +489,9 @@ mod tests {
             last_write.note_at(Nanos(5));
             let seen = timestamp(now_there(0));
             assert_eq!(last_write.note_seen(seen), set_by > 0);
+            assert_eq!(last_write.is_beyond(seen), set_by < 0);
             assert!(last_write.clock_was_set() && !last_write.clock_was_set());
+            assert!(!last_write.is_beyond(seen));
             assert!(last_write.note_seen(seen), "it is ours");
             assert!(!last_write.note_seen((seen.0 + 3, 0)), "that one is not");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");

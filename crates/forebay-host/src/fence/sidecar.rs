@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_backends::Probe;
 use forebay_core::flash_pool::fence::SidecarFound;
@@ -195,11 +195,13 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<i64> {
     Ok(ahead)
 }
 
-/// How far the clock of the file system with this sidecar is ahead of ours, in nanoseconds.
+/// How far the clock of the file system with this sidecar is ahead of ours, in nanoseconds; none where that took so long that
+/// the answer is not sure.
 ///
 /// # Errors
 /// The kernel's: no file can be made there.
-pub(super) fn clock_ahead(path: &Path) -> io::Result<i64> {
+pub(super) fn clock_ahead(path: &Path) -> io::Result<Option<i64>> {
+    const SURE_WITHIN: Duration = Duration::from_millis(250);
     let mut clock = path.as_os_str().to_owned();
     clock.push(".clock");
     match fs::remove_file(&clock) {
@@ -207,14 +209,15 @@ pub(super) fn clock_ahead(path: &Path) -> io::Result<i64> {
         _ => {}
     }
     let mut file = File::create_new(&clock)?;
-    let before = SystemTime::now();
+    let (begun, before) = (Instant::now(), SystemTime::now());
     let modified = file
         .write_all(b"clock")
         .and_then(|()| file.sync_all())
         .and_then(|()| file.metadata()?.modified());
-    let after = SystemTime::now();
+    let (took, after) = (begun.elapsed(), SystemTime::now());
     fs::remove_file(&clock)?;
-    Ok(ahead(modified?, before, after))
+    let ahead = ahead(modified?, before, after);
+    Ok((took < SURE_WITHIN).then_some(ahead))
 }
 
 /// Removes it, durably.

@@ -171,7 +171,10 @@ impl Portals {
         let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
         let log = spec.log.as_deref().map(PduFile::open).transpose()?;
         let handles = Mutex::new(vec![disk.handle.clone()]);
-        let device = Arc::new(Mutex::new(Device::new(vec![unit(spec, number, disk)])));
+        let mut device = Device::new(vec![unit(spec, number, disk)]);
+        // What is detached later is to go for good.
+        device.set_awaited(spec.luns.keys().copied());
+        let device = Arc::new(Mutex::new(device));
         let behind = Arc::new(Behind { target: Mutex::new(target), device, handles, log });
         self.bound().targets.insert(spec.target.0.clone(), behind.clone());
         Ok(behind)
@@ -227,8 +230,15 @@ impl Portals {
         let target = behind.target();
         let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
         if !served.behind.iter().any(|known| Arc::ptr_eq(known, behind)) {
-            let targets = served.portal.targets.iter().cloned().chain([target.clone()]);
-            let portal = Arc::new(Portal { targets: targets.collect() });
+            let shown = served.portal.targets.iter().cloned().chain([target.clone()]);
+            let shown: Vec<Target> = shown.collect();
+            let is_to_come = |spec: &&IscsiSpec| {
+                spec.portals.iter().any(|place| place.0 == address)
+                    && shown.iter().all(|target| target.name != spec.target.0)
+            };
+            let to_come = targets.iter().filter(is_to_come);
+            let awaited = to_come.map(|spec| spec.target.0.clone()).collect();
+            let portal = Arc::new(Portal { targets: shown, awaited });
             let behind = served.behind.iter().cloned().chain([behind.clone()]).collect();
             *served = Arc::new(Served { portal, behind });
         }
@@ -271,7 +281,8 @@ fn change_target(served: &SharedServed, behind: &Arc<Behind>, change: impl FnOnc
     if let Some(place) = place {
         let mut targets = served.portal.targets.clone();
         change(&mut targets[place]);
-        let portal = Arc::new(Portal { targets });
+        let awaited = served.portal.awaited.clone();
+        let portal = Arc::new(Portal { targets, awaited });
         *served = Arc::new(Served { portal, behind: served.behind.clone() });
     }
 }
@@ -334,11 +345,15 @@ impl Behind {
         if self.handles().iter().any(|known| known.is(&disk.handle)) {
             return Ok(());
         }
+        // It may have ended while an address was bound.
+        anyhow::ensure!(disk.handle.is_open(), "the disk is ending");
         let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
         let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         anyhow::ensure!(
             device.has_room_for(unit.lun),
-            "logical unit {number} of target {} is that of a disk that has not ended yet",
+            "logical unit {number} of target {} still belongs to a disk that was there before: that has not ended, or an initiator \
+             lost it without a logout, and could write there what it has for the old disk. It is free when that initiator has \
+             logged in again, or after a restart",
             spec.target
         );
         device.add(unit);

@@ -186,8 +186,10 @@ impl Watched {
             return;
         };
         let is_new = self.told != Some(modified);
-        let is_explained = last_write.note_seen(modified)
-            || is_new && last_write.clock_was_set() && last_write.note_seen(modified);
+        if is_new && last_write.is_beyond(modified) {
+            last_write.clock_was_set();
+        }
+        let is_explained = last_write.note_seen(modified);
         self.noted = is_explained.then_some(modified);
         let is_news = !is_explained && is_new;
         self.told = (!is_explained).then_some(modified);

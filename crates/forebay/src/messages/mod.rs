@@ -35,6 +35,7 @@ pub fn refused_login(refusal: Refusal) -> &'static str {
         Refusal::MissingKey => "it named no initiator or no target",
         Refusal::SessionType => "it asked for a session of a kind that does not exist",
         Refusal::NoSuchSession => "it wants to add a connection to a session, which has one",
+        Refusal::Unavailable => "no disk of the target is served yet",
         Refusal::OutOfResources => "there is no room for another session",
     }
 }

@@ -69,7 +69,12 @@ impl Parts {
                         --write-log SIZE (which needs --flash)";
             return Err(ConfigError(text.to_owned()));
         }
+        let before = self.mode_change(cx);
         cx.config.mode = mode;
+        if before == ModeChange::Settled {
+            // Zeroes may have held writers; a change does as it needs to.
+            self.hold = Hold::Free;
+        }
         let drains = self.is_draining(cx);
         if let Some(write_back) = &mut self.write_back {
             if drains && write_back.pause_destaging(false) {

@@ -3,7 +3,10 @@
 use super::{Beside, Device, Note, Unit};
 use crate::client::DiskId;
 use crate::iscsi::order::Order;
-use crate::scsi::{Lun, Nexus, NexusId};
+use crate::scsi::{Initiator, Lun, Nexus, NexusId};
+
+/// Initiators at most that a unit remembers as cut off; with so many its number stays taken.
+const CUT_OFF_MAX: usize = 256;
 
 impl Device {
     /// Another logical unit, in the place of one that has its number and has ended. Sessions have it at once, and hear that the
@@ -22,6 +25,7 @@ impl Device {
             is_shown: true,
             has_ended: false,
             is_another,
+            cut_off: Vec::new(),
             told: unit.logical.access_of_others(),
             waits: None,
             order: Order::new(),
@@ -50,7 +54,8 @@ impl Device {
         self.tell_changed(place);
     }
 
-    /// True when no unit has this number, or one whose disk has ended, and nothing of that is left.
+    /// True when no unit has this number, or one whose disk has ended, and nothing of that is left. An initiator that lost
+    /// the unit without a logout may still have writes for its disk, and must have seen first that it is gone.
     pub fn has_room_for(&mut self, lun: Lun) -> bool {
         self.take_stored();
         self.place_of(lun).is_none_or(|place| self.beside[place].is_free())
@@ -81,9 +86,24 @@ impl Beside {
         nexus
     }
 
-    /// True when its disk has ended, and no task and no keeper has to do with it any more.
+    /// An initiator lost its session.
+    pub(super) fn cut_off(&mut self, initiator: &Initiator) {
+        let is_known = self.has_ended || self.cut_off.contains(initiator);
+        if !is_known && self.cut_off.len() < CUT_OFF_MAX {
+            self.cut_off.push(initiator.clone());
+        }
+    }
+
+    /// It has another one.
+    pub(super) fn comes_back(&mut self, initiator: &Initiator) {
+        if self.cut_off.len() < CUT_OFF_MAX {
+            self.cut_off.retain(|known| known != initiator);
+        }
+    }
+
+    /// True when its disk has ended, and no task, no keeper and no initiator has to do with it any more.
     fn is_free(&self) -> bool {
         let has_tasks = !self.order.is_empty() || self.cached > 0 || self.turns_off > 0;
-        self.has_ended && !has_tasks && self.waits.is_none()
+        self.has_ended && !has_tasks && self.waits.is_none() && self.cut_off.is_empty()
     }
 }

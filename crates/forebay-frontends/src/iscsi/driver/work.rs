@@ -25,6 +25,8 @@ use crate::scsi::{Done, Medium};
 
 /// Bytes of one request of a task that needs many.
 const CHUNK: u64 = 1 << 20;
+/// The same of zeroes. What is written in between, where storage cannot make holes, has to end before an abort can.
+const ZERO_PIECE: u64 = 512 << 20;
 
 /// How the next request of a task went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ impl Connection {
             Medium::WriteSame { range, may_unmap } => {
                 let Sink::Bytes(block) = &task.sink else { return Asked::Never };
                 if block.iter().all(|byte| *byte == 0) {
-                    let range = rest(range, progress, u64::MAX);
+                    let range = rest(range, progress, ZERO_PIECE);
                     (range, Op::WriteZeroes { may_unmap, fast_only: false, fua: false })
                 } else {
                     let range = rest(range, progress, CHUNK);
@@ -140,7 +142,7 @@ impl Connection {
             }
             Medium::Zero { range, may_unmap } => {
                 let op = Op::WriteZeroes { may_unmap, fast_only: false, fua: false };
-                (rest(range, progress, u64::MAX), op)
+                (rest(range, progress, ZERO_PIECE), op)
             }
             // Blocks may stay mapped. Without holes all that a guest trims would be written.
             Medium::Unmap { may_unmap: true, .. }
@@ -387,13 +389,13 @@ impl Connection {
                 rest(*range, task.work.progress, CHUNK).len()
             }
             Medium::OrWrite { range, .. } => rest(*range, task.work.progress, COMPARE_MAX).len(),
-            Medium::WriteSame { range, .. } => match &task.sink {
-                Sink::Bytes(block) if block.iter().any(|byte| *byte != 0) => {
-                    rest(*range, task.work.progress, CHUNK).len()
-                }
-                Sink::Bytes(_) | Sink::Nowhere | Sink::Memory(_) => range.len(),
-            },
-            Medium::Zero { range, .. } | Medium::Prefetch { range, .. } => range.len(),
+            Medium::WriteSame { range, .. } => {
+                let has_any = |block: &[u8]| block.iter().any(|byte| *byte != 0);
+                let is_pattern = matches!(&task.sink, Sink::Bytes(block) if has_any(block));
+                rest(*range, task.work.progress, if is_pattern { CHUNK } else { ZERO_PIECE }).len()
+            }
+            Medium::Zero { range, .. } => rest(*range, task.work.progress, ZERO_PIECE).len(),
+            Medium::Prefetch { range, .. } => range.len(),
             Medium::Unmap { ranges, .. } => {
                 let empty = |range: &&ByteRange| range.is_empty();
                 let skipped =

@@ -38,7 +38,8 @@ fn with_chap(mutual: bool) -> Target {
 
 impl World {
     fn new(targets: Vec<Target>) -> World {
-        let portal = Arc::new(Portal { targets });
+        let awaited = vec!["iqn.2026-01.x:to-come".to_owned()];
+        let portal = Arc::new(Portal { targets, awaited });
         let address = "127.0.0.1:3260".parse().unwrap();
         World { login: Login::start(portal, address, [3; RANDOM], 77), out: Vec::new() }
     }
@@ -157,6 +158,8 @@ fn logins_are_refused_with_the_status_for_it() {
     go(target(), &[("TargetName", TARGET)], Refusal::MissingKey);
     go(target(), &[("InitiatorName", INITIATOR)], Refusal::MissingKey);
     go(target(), &[("InitiatorName", INITIATOR), ("TargetName", "iqn.x")], Refusal::NotFound);
+    let to_come = [("InitiatorName", INITIATOR), ("TargetName", "iqn.2026-01.x:TO-come")];
+    go(target(), &to_come, Refusal::Unavailable);
     go(target(), &[("InitiatorName", INITIATOR), ("SessionType", "x")], Refusal::SessionType);
     let private = Target { initiators: vec!["iqn.2026-01.x:other".to_owned()], ..target() };
     go(private, &names(), Refusal::Forbidden);

@@ -88,6 +88,10 @@ impl Session {
         list: Option<&[u8]>,
     ) -> Outcome {
         let task = self.task(key);
+        let reports_luns = task.wish.cdb.opcode() == 0xa0;
+        if task.unit.is_none() && device.awaits(task.wish.lun) && !reports_luns {
+            return Outcome::Done(Response::of(Status::Busy));
+        }
         let data_out = if task.wish.writes { task.wish.expected_len } else { 0 };
         device.ask(self.member, task.unit, task.wish.cdb, data_out, list)
     }

@@ -253,6 +253,7 @@ impl Session {
         };
         if response == CLOSED {
             self.abort_where(device, |_| true);
+            device.log_out(self.member);
             // Nothing follows the answer to a logout.
             self.late.clear();
         }

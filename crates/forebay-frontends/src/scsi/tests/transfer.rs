@@ -129,6 +129,9 @@ fn compare_and_write_takes_exactly_twice_its_length() {
 fn a_miscompare_says_where() {
     let mut world = World::new();
     let medium = Medium::CompareAndWrite { range: ByteRange::at(0, 512), fua: false };
+    let late = Done::Status(IoStatus::TimedOut);
+    let sense = world.unit.medium_done(world.a, &medium, late).sense.expect("no BUSY");
+    assert_eq!((sense.key, sense.code), (Key::MediumError, Code::WRITE_ERROR));
     let response = world.unit.medium_done(world.a, &medium, Done::Miscompare(485));
     let mut bytes = Vec::new();
     response.sense.expect("a miscompare").write_to(&mut bytes);

@@ -165,3 +165,48 @@ fn a_number_is_not_free_while_a_task_of_its_disk_is_under_way() {
     session.end(&mut world.device);
     assert!(world.device.has_room_for(zero));
 }
+
+#[test]
+fn a_number_is_not_free_while_an_initiator_that_was_cut_off_may_have_writes_for_the_disk() {
+    let five = Lun::new(5).unwrap();
+    let mut device = Device::new(vec![unit(5, 7)]);
+    let initiator = |isid| Initiator { name: "iqn.x:a".to_owned(), isid: [isid; 6] };
+    let leave = |device: &mut Device, session, logs_out: bool| {
+        if logs_out {
+            device.log_out(session);
+        }
+        device.leave(session);
+    };
+    // One logs out, one is cut off, and one comes back over its old session.
+    let sessions = [1, 2, 3, 3].map(|isid| device.join(initiator(isid), 1, None));
+    for (session, logs_out) in sessions.into_iter().zip([true, false, false, true]) {
+        leave(&mut device, session, logs_out);
+    }
+    device.end_disk(DiskId(7));
+    assert!(!device.has_room_for(five));
+    let other = device.join(initiator(9), 1, None);
+    assert!(!device.has_room_for(five), "that is another one");
+    let back = device.join(initiator(2), 1, None);
+    assert!(device.has_room_for(five), "it has seen that the unit is gone");
+    for session in [other, back] {
+        leave(&mut device, session, false);
+    }
+    assert!(device.has_room_for(five), "nobody was cut off from a unit that had ended");
+}
+
+#[test]
+fn an_initiator_waits_for_a_unit_that_is_to_come() {
+    let mut world = World::new(Rules::default(), 1);
+    world.device.set_awaited([0, 4]);
+    let mut test = command(0, 3, 0, 0);
+    let mut status = |world: &mut World, lun| {
+        test.lun = Lun::new(lun).unwrap().encode();
+        world.send(0, test.clone(), &[])[0].end().0
+    };
+    assert_eq!(status(&mut world, 4), Status::Busy as u8);
+    assert_eq!(status(&mut world, 5), Status::CheckCondition as u8, "no such unit");
+    assert_eq!(luns(&mut world, 0), [0]);
+    world.device.add(unit(4, 7));
+    world.device.end_disk(DiskId(7));
+    assert_eq!(status(&mut world, 4), Status::CheckCondition as u8, "it has gone");
+}
