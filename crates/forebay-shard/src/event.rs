@@ -70,7 +70,8 @@ fn words(event: Event) -> (Severity, String) {
         Event::LogRevoked => (
             Severity::Error,
             "flash is dead: what memory has is written to primary storage, and the log on that flash will not be used \
-             again. Replace the flash device when the disk is in another mode"
+             again. When the disk is in another mode, run 'forebay disk flush' for the other disks of the pool, and replace \
+             the flash device"
                 .to_owned(),
         ),
         Event::LogNotRevoked => (
@@ -93,8 +94,10 @@ fn words(event: Event) -> (Severity, String) {
         ),
         Event::RingNotVoided => (
             Severity::Error,
-            "flash cannot note that its cache must not be used again: remove the flash file, or zero the first MiB of \
-             the device, before this disk starts on this flash again"
+            "flash cannot note that its cache must not be used again: this disk needs a new pool before it starts \
+             again. The pool has the write logs of all its disks: run 'forebay disk flush' for each disk that \
+             'forebay pool show' names, and stop the daemon. Then remove the file, or run 'blkdiscard --zeroout' for the \
+             device"
                 .to_owned(),
         ),
         Event::SlotQuarantined { offset } => (

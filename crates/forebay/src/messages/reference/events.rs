@@ -137,9 +137,13 @@ fn to_do(event: Event) -> &'static str {
             "Nothing. Set `grid-offset` to this value to keep the cache at the next start."
         }
         Event::GridAdvice { .. } => "Set `grid-offset` as it says, and start the disk again.",
-        Event::FlashFailed { .. } => "Replace the flash device, and start the disk again.",
+        Event::FlashFailed { .. } => {
+            "Run `forebay disk flush` for each disk of the pool. Stop the daemon, replace the flash device, and start."
+        }
         Event::RingFailed { .. } => "Check the flash device.",
-        Event::LogRevoked => "Replace the flash device when the disk is in another mode.",
+        Event::LogRevoked => {
+            "When the disk is in another mode, flush the other disks of the pool, and replace the flash device."
+        }
         Event::LogNotRevoked => {
             "Keep the daemon running. Make the folder of primary storage, or the state folder, writable."
         }
@@ -150,18 +154,22 @@ fn to_do(event: Event) -> &'static str {
             "Make space in the folder of the image, and make the folder writable."
         }
         Event::RingNotVoided => {
-            "Remove the flash file, or zero the first MiB of the device, before the next start."
+            "Before the next start run `forebay disk flush` for each disk that `forebay pool show PATH` names. Stop the daemon. Then remove the file, or run `blkdiscard --zeroout` for the device."
         }
-        Event::SlotQuarantined { .. } => "If it repeats, replace the flash device.",
+        Event::SlotQuarantined { .. } => {
+            "If it repeats, flush each disk of the pool, and replace the flash device."
+        }
         Event::ChecksumMismatch { .. } => {
-            "If it repeats, replace the flash device. The guest got the right bytes."
+            "If it repeats, flush each disk of the pool, and replace the flash device. The guest got the right bytes."
         }
         Event::PrimaryFails { .. } => {
             "Check primary storage. `forebay disk show` counts the failures."
         }
         Event::PrimaryWorks { .. } => "Nothing.",
         Event::BackendTimedOut { .. } => "Check primary storage and its network.",
-        Event::LogFailed { .. } => "Wait until the log is destaged, then replace the flash device.",
+        Event::LogFailed { .. } => {
+            "Wait until the log is destaged, and flush the other disks of the pool. Then replace the flash device."
+        }
         Event::LogCorrupt { .. } => {
             "Stop the guest. Copy the flash and primary storage. Restore what is lost from a backup."
         }

@@ -25,3 +25,25 @@ fn the_sentences_of_the_page_are_in_the_program() {
         assert!(program.contains(part), "nobody says '{part}'");
     }
 }
+
+/// A pool has the write logs of all its disks: nobody is sent to take its flash away before they are empty.
+#[test]
+fn what_says_to_replace_or_empty_flash_says_to_flush_its_disks_first() {
+    let rules =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus/forebay.rules.yml");
+    let rules = std::fs::read_to_string(rules).unwrap();
+    let mut texts: Vec<_> = rules.lines().map(str::to_owned).collect();
+    for event in super::EXAMPLES {
+        texts.extend([super::describe(event).1, super::to_do(event).to_owned()]);
+    }
+    let mut found = 0;
+    for text in texts {
+        let text = text.to_lowercase();
+        let taken = ["replace the flash", "remove the file", "blkdiscard", "wipefs"];
+        if let Some(at) = taken.iter().filter_map(|words| text.find(words)).min() {
+            assert!(text[..at].contains("flush"), "{text}");
+            found += 1;
+        }
+    }
+    assert!(found > 8, "{found} texts say so");
+}
