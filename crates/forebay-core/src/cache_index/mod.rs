@@ -82,7 +82,7 @@ enum State {
     Active,
     /// The index on flash is wrong from now on, and that is not durably known. After `until` it cannot be noted.
     Voiding { until: Nanos },
-    /// Nothing is recorded any more.
+    /// Nothing is recorded any more: it was closed, or given up.
     Off,
 }
 
@@ -305,9 +305,8 @@ impl CacheIndex {
     pub(crate) fn statistics(&self) -> RingStatistics {
         let state = match self.state {
             State::Active => IndexState::Recorded,
-            State::Voiding { .. } => IndexState::GivenUp,
             State::Off if self.closing == Closing::Closed => IndexState::Closed,
-            State::Off => IndexState::NotRecorded,
+            State::Voiding { .. } | State::Off => IndexState::GivenUp,
         };
         let marks = &self.marking.marks;
         RingStatistics {

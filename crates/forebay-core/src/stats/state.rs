@@ -94,12 +94,10 @@ pub enum DestageLimit {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum IndexState {
-    /// It is not written: the next start begins with an empty cache.
-    #[default]
-    NotRecorded,
     /// It is written as the cache changes.
+    #[default]
     Recorded,
-    /// It is being given up, because it cannot be written.
+    /// It was given up, because it cannot be written: the next start begins with an empty cache.
     GivenUp,
     /// It was written for the last time.
     Closed,

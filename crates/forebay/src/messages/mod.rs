@@ -83,7 +83,6 @@ pub fn limit(limit: DestageLimit) -> &'static str {
 /// What keeps the cache on flash over a restart.
 pub fn index(state: IndexState) -> &'static str {
     match state {
-        IndexState::NotRecorded => "not recorded",
         IndexState::Recorded => "recorded",
         IndexState::GivenUp => "given up",
         IndexState::Closed => "closed",

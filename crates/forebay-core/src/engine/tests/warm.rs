@@ -8,6 +8,7 @@ use crate::cache_index::recover::{Cold, RingReader};
 use crate::config::RingConfig;
 use crate::ids::{Generation, SlotId, Uuid};
 use crate::sealed::Page;
+use crate::stats::IndexState;
 
 mod gaps;
 mod marks;
@@ -27,6 +28,10 @@ pub(super) fn with_ring(slots: u64) -> Config {
         ring: Some(ring),
         ..config()
     }
+}
+
+fn index_state(rig: &Rig) -> IndexState {
+    rig.engine.statistics(rig.now).ring.expect("a ring").state
 }
 
 struct Reader<'a> {
@@ -231,12 +236,14 @@ fn a_ring_that_fails_is_voided_before_the_next_write() {
     rig.write(1, 4096, 4096, 0xAA);
     rig.complete(0, IoStatus::IoError);
     assert_eq!((rig.voids, rig.pending.len()), (1, 0), "the write waits");
+    assert_eq!(index_state(&rig), IndexState::GivenUp);
     rig.engine.voided(rig.now, Voided::InPool, &mut rig.actions);
     rig.run_actions();
     assert_eq!(rig.drawn(), ["W 4096+4096"]);
     rig.settle();
-    // The cache goes on, for this run.
+    // The cache goes on, for this run. It is shown as long that the next start finds nothing of it.
     assert_eq!(rig.source(2), "r");
+    assert_eq!(index_state(&rig), IndexState::GivenUp);
     assert!(rig.events.iter().all(|event| *event != Event::RingNotVoided));
 }
 
@@ -252,6 +259,7 @@ fn a_ring_that_cannot_be_voided_is_told_and_holds_nobody_up() {
     assert!(rig.events.contains(&Event::RingNotVoided));
     assert_eq!(rig.drawn(), ["W 4096+4096"]);
     rig.settle();
+    assert_eq!(index_state(&rig), IndexState::GivenUp);
 }
 
 #[test]
@@ -268,6 +276,7 @@ fn a_disk_that_ends_in_order_is_all_warm() {
     rig.run_actions();
     rig.settle();
     assert!(rig.engine.is_idle());
+    assert_eq!(index_state(&rig), IndexState::Closed);
     let (mut next, restored) = rig.restarted().expect("warm");
     assert!(restored.closed);
     assert_eq!((restored.found, restored.kept), (8, 8));

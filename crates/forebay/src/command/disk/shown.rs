@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use forebay_backends::size::rounded;
 use forebay_core::config::DestageOrder;
 use forebay_core::stats::{
-    Counters, DestageLimit, JournalStatistics, LogStatistics, RecorderStatistics,
+    Counters, DestageLimit, IndexState, JournalStatistics, LogStatistics, RecorderStatistics,
+    Statistics, TierState,
 };
 
 use crate::command::observed;
@@ -50,6 +51,7 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
     if let Some(why) = &stats.unguarded {
         let _ = writeln!(text, "  NOT LOCKED        {why}");
     }
+    text += &of_flash(engine);
     if let Some(device) = &stats.vhost_user {
         describe_device(device, &mut text);
     }
@@ -131,6 +133,18 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
 }
 
 /// What the destage journal does, and is worth now.
+/// What is out of the ordinary with the cache on flash.
+fn of_flash(engine: &Statistics) -> String {
+    let is_given_up = engine.ring.as_ref().is_some_and(|ring| ring.state == IndexState::GivenUp);
+    match engine.flash.state {
+        TierState::Failed => format!("  NO FLASH          {}\n", messages::tier(&engine.flash)),
+        _ if is_given_up => "  NO INDEX          what flash caches cannot be recorded: the next start begins with an \
+                             empty cache\n"
+            .to_owned(),
+        TierState::None | TierState::Active => String::new(),
+    }
+}
+
 fn of_journal(journal: &JournalStatistics, counters: &Counters) -> String {
     if !journal.is_used {
         return "not used any more: it could not be written".to_owned();
@@ -203,7 +217,21 @@ fn limit(log: &LogStatistics) -> String {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::stats::RingStatistics;
+
     use super::*;
+
+    #[test]
+    fn an_index_that_was_given_up_is_shown_until_all_of_flash_is() {
+        let index = |state| RingStatistics { state, ..Default::default() };
+        let mut engine =
+            Statistics { ring: Some(index(IndexState::Recorded)), ..Default::default() };
+        assert_eq!(of_flash(&engine), "");
+        engine.ring = Some(index(IndexState::GivenUp));
+        assert!(of_flash(&engine).starts_with("  NO INDEX          what flash caches"));
+        engine.flash.state = TierState::Failed;
+        assert_eq!(of_flash(&engine), "  NO FLASH          failed\n");
+    }
 
     #[test]
     fn a_recorder_without_requests_says_so() {

@@ -74,11 +74,7 @@ const TIER: [(TierState, &str); 3] = [
     ),
 ];
 
-const INDEX: [(IndexState, &str); 4] = [
-    (
-        IndexState::NotRecorded,
-        "The index is not written. The next start begins with an empty cache.",
-    ),
+const INDEX: [(IndexState, &str); 3] = [
     (IndexState::Recorded, "The index is written as the cache changes."),
     (
         IndexState::GivenUp,
