@@ -1,9 +1,12 @@
 """What watches an image: a write of the disk's own is never taken for somebody else's."""
 import json
 import os
+import re
+import shutil
 import time
 
 from bed import MIB, eventually, need_program, on_tmpfs, pattern, test
+from test_reload import Served, client, disk
 from test_write_back import attach
 
 
@@ -60,3 +63,56 @@ def a_write_of_somebody_else_is_told_until_the_cache_is_dropped(bed):
     assert changed() is None
     h.shutdown()
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_with_the_last_copy_of_its_image_is_ended_by_consent_alone(bed):
+    for name in ("a", "b"):
+        bed.image(name + ".raw", 8 * MIB)
+    a, b = disk(bed, "a"), disk(bed, "b")
+    served = Served(bed, a, b)
+    h = client(bed, "b")
+    h.pwrite(pattern(0, MIB, 3), 0)
+    h.shutdown()
+    eventually(lambda: served.stats("b")["connections"] == 0, "its client has left")
+
+    def ask(*words, code):
+        return bed.run([bed.program, "disk", *words, "--control", served.control], code=code)
+
+    def refused():
+        for word in ("detach", "remove"):
+            said = ask(word, "b", code=None)
+            assert said.returncode == 1 and "that is to be put right first" in said.stderr, said
+            assert "forebay disk detach b --force" in said.stderr, said
+        served.write(a)
+        kind, why = served.reload(code=1)["b"]
+        assert "that is to be put right first" in why, (kind, why)
+        served.write(a, b)
+        served.reload()
+        assert served.disks() == ["a", "b"]
+
+    image, away = bed.path("b.raw"), bed.path("away")
+    os.rename(image, away)
+    refused()
+    os.rename(away, image)
+    ask("detach", "b", code=0)
+    ask("open", "b", code=0)
+    os.unlink(image)
+    refused()
+    eventually(lambda: served.stats("b")["storage_changed"], "the watch has seen it")
+    shutil.copyfile(copy_of(served.stats("b")["storage_changed"]), away)
+    os.rename(away, image)
+    refused()
+    said = ask("detach", "b", "--force", code=0)
+    assert "detached with --force" in said and "everything" not in said, said
+    assert "ends the disk with --force, although another file is at" in served.events()
+    ask("open", "b", code=0)
+    h = client(bed, "b")
+    assert bytes(h.pread(MIB, 0)) == pattern(0, MIB, 3)
+    h.shutdown()
+    assert served.server.stop() == 0
+
+
+def copy_of(said):
+    """From where the daemon says that the image can be copied."""
+    return re.search(r"copy (/proc/\d+/fd/\d+) ", said).group(1)

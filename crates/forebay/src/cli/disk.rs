@@ -57,7 +57,7 @@ Ctrl-C ends this command, and the detach goes on.
 
 Example:
   forebay disk remove db")]
-    Remove(NamedArgs),
+    Remove(EndArgs),
     /// Pause destaging; writes go on until the write log is full
     #[command(after_help = "\
 Example:
@@ -126,7 +126,7 @@ change of mode, or a pause of destaging.
 
 Example:
   forebay disk detach db")]
-    Detach(NamedArgs),
+    Detach(EndArgs),
     /// Decide about the write log of a refused disk: use it, or discard it
     #[command(after_help = "\
 Forebay refuses a disk when primary storage changed while its write log holds data, or when part \
@@ -182,6 +182,19 @@ pub struct ListArgs {
 pub struct NamedArgs {
     /// The disk
     pub disk: Name,
+    /// Options of all.
+    #[command(flatten)]
+    pub common: ControlArgs,
+}
+
+/// A command that ends a disk.
+#[derive(Debug, Args)]
+pub struct EndArgs {
+    /// The disk
+    pub disk: Name,
+    /// End it although its image was removed, replaced, renamed or cut short: what is open may be the last copy
+    #[arg(long)]
+    pub force: bool,
     /// Options of all.
     #[command(flatten)]
     pub common: ControlArgs,

@@ -13,7 +13,9 @@ use super::list;
 use super::observed;
 use super::progress::Progress;
 use super::table::count;
-use crate::cli::disk::{ControlArgs, DiskCommand, FlushArgs, MoveShardArgs, NamedArgs, ShowArgs};
+use crate::cli::disk::{
+    ControlArgs, DiskCommand, EndArgs, FlushArgs, MoveShardArgs, NamedArgs, ShowArgs,
+};
 use crate::config::values::{Name, Span};
 use crate::daemon::api::{DiskStats, Dropped, MovedShard, Resized};
 use crate::messages;
@@ -247,13 +249,17 @@ async fn move_shard(args: MoveShardArgs) -> Result<()> {
 }
 
 /// Has a disk destaged and ended, until the next start or for good: `how` is what the daemon is told, `done` what it has done.
-async fn detach(args: NamedArgs, how: &str, done: &str) -> Result<()> {
+async fn detach(args: EndArgs, how: &str, done: &str) -> Result<()> {
     let found = find(&args.disk, &args.common).await?;
     let began = Instant::now();
     let first = stats(&found).await?;
     let dirty = first.engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
     let mut progress = Progress::new(&first, args.common.json, began);
-    let path = format!("/v1/disks/{}/{how}", found.disk);
+    let path = format!("/v1/disks/{}/{how}?force={}", found.disk, args.force);
+    let done = match args.force {
+        true => format!("{done} with --force"),
+        false => format!("{done}: primary storage has everything"),
+    };
     let mut ended =
         std::pin::pin!(client::tell_patiently::<serde_json::Value>(&found.control, &path));
     loop {
@@ -261,7 +267,7 @@ async fn detach(args: NamedArgs, how: &str, done: &str) -> Result<()> {
             answer = &mut ended => {
                 drop(progress);
                 answer?;
-                return report(&args.common, &format!("{done}: primary storage has everything"), dirty, began);
+                return report(&args.common, &done, dirty, began);
             }
             _ = tokio::signal::ctrl_c() => {
                 drop(progress);

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_backends::size::rounded;
 use forebay_backends::{Look, Probe};
 use forebay_host::events::Severity;
 use forebay_shard::Gone;
+use serde::Deserialize;
 
 use super::advice;
 use super::api::Resized;
@@ -190,18 +191,53 @@ async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resi
     Ok(Resized { before, after })
 }
 
+/// What an administrator agrees to who ends a disk.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Consent {
+    /// That its image is not where it was, or not what it was.
+    #[serde(default)]
+    force: bool,
+}
+
+impl Consent {
+    /// Finds out whether primary storage is what was opened: otherwise the file that is open may be the last copy.
+    ///
+    /// # Errors
+    /// It is not, and nobody agreed to that.
+    pub(super) async fn check(&self, state: &ControlState, disk: &ServedDisk) -> Result<()> {
+        // One that is being opened again has no file open, and says so itself.
+        if !disk.is_looked_at() {
+            return Ok(());
+        }
+        let Some(standing) = disk.standing_now().await else { return Ok(()) };
+        let name = disk.name();
+        ensure!(
+            self.force,
+            "disk '{name}': {standing}: that is to be put right first. 'forebay disk detach {name} --force' ends the disk \
+             all the same"
+        );
+        let text = format!("an administrator ends the disk with --force, although {standing}");
+        state.report(Some(name), Severity::Warning, &text);
+        Ok(())
+    }
+}
+
 /// Destages everything and ends the disk; answers when it has ended.
 pub(super) async fn detach(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
+    Query(consent): Query<Consent>,
 ) -> Response {
     let disk = match state.find(&name) {
         Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
     // On a task of its own: who asked may leave.
-    let ended = tokio::spawn(async move { end(&state, &name, disk).await }).await;
-    match ended {
+    let ended = tokio::spawn(async move {
+        consent.check(&state, &disk).await?;
+        end(&state, &name, disk).await
+    });
+    match ended.await {
         Ok(Ok(())) => Json(serde_json::json!({ "detached": true })).into_response(),
         Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),

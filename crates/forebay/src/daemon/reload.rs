@@ -20,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
+use super::change::Consent;
 use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
 use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd};
@@ -450,6 +451,10 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
         );
         state.report(Some(name), Severity::Warning, &format!("reload: {why}"));
         anyhow::bail!(why);
+    }
+    if let Err(why) = Consent::default().check(state, &disk).await {
+        state.report(Some(name), Severity::Warning, &format!("reload: {why:#}"));
+        return Err(why);
     }
     let (state, name, this) = (state.clone(), name.to_owned(), Arc::new(()));
     lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));

@@ -20,6 +20,7 @@ use super::control::lock;
 use super::ending;
 use super::history::History;
 use super::reopen::LateOpening;
+use super::watch;
 
 /// Time that primary storage has to say how long it is.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -260,10 +261,10 @@ impl ServedDisk {
     ///
     /// # Errors
     /// The kernel's, or it takes longer than [`LOOK_MAX`].
-    pub(super) async fn look(
+    pub(super) async fn look<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Probe) -> std::io::Result<Look> + Send + 'static,
-    ) -> Result<Look> {
+        look: impl FnOnce(&Probe) -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T> {
         let probe = self.probe()?;
         let looked = timeout(LOOK_MAX, spawn_blocking(move || look(&probe))).await;
         Ok(looked.context("it does not answer")???)
@@ -327,6 +328,13 @@ impl ServedDisk {
     /// What has become of its primary storage, where that is not what was opened.
     pub(super) fn standing(&self) -> Option<String> {
         lock(&self.standing).clone()
+    }
+
+    /// The same, as it is at this instant where it can be looked at.
+    pub(super) async fn standing_now(&self) -> Option<String> {
+        let size = self.handle.size();
+        let look = move |probe: &Probe| Ok(watch::describe(probe, &probe.standing(size)?, size));
+        self.look(look).await.unwrap_or_else(|_| self.standing())
     }
 
     /// What it did in the last hours.

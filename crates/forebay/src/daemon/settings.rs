@@ -21,6 +21,7 @@ use forebay_host::events::Severity;
 use toml::{Table, Value};
 
 use super::api::{Change, ConfigInfo, Origin, Reloaded, Removed, SettingInfo};
+use super::change::Consent;
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
 use super::{change, dry_run, placement, refused, reload};
@@ -142,9 +143,10 @@ pub(super) async fn add(
 pub(super) async fn remove(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<Name>,
+    Query(consent): Query<Consent>,
 ) -> Response {
     // On a task of its own: who asked may leave.
-    match tokio::spawn(async move { end(&state, &name).await }).await {
+    match tokio::spawn(async move { end(&state, &name, &consent).await }).await {
         Ok(Ok(left)) => Json(Removed { removed: true, left }).into_response(),
         Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
@@ -155,12 +157,13 @@ pub(super) async fn remove(
 ///
 /// # Errors
 /// It is served as before, or has ended and comes back with a restart.
-async fn end(state: &Arc<ControlState>, name: &Name) -> Result<Option<String>> {
+async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Result<Option<String>> {
     let spec = state.opener.spec();
     check_has_file(spec.sources.as_ref().context("it has no configuration that could change")?)?;
     let disk = disk_of(&spec, name).with_context(|| format!("disk '{name}'"))?;
     let left = match state.find(&name.0) {
         Ok(served) => {
+            consent.check(state, &served).await?;
             change::end(state, &name.0, served).await?;
             None
         }

@@ -149,7 +149,7 @@ impl Watched {
         self.look_at_staging(&disk, events);
         let Ok(standing) = self.probe.standing(disk.handle.size()) else { return true };
         if standing != self.standing {
-            let words = self.describe(&standing, disk.handle.size());
+            let words = describe(&self.probe, &standing, disk.handle.size());
             match &words {
                 Some(words) => events.report(Some(disk.name()), Severity::Error, words.clone()),
                 None => {
@@ -202,40 +202,40 @@ impl Watched {
             events.report(Some(disk.name()), Severity::Error, MODIFIED.to_owned());
         }
     }
+}
 
-    /// What has become of primary storage, and what to do.
-    fn describe(&self, standing: &Standing, size: u64) -> Option<String> {
-        let copy = self.probe.open_at().unwrap_or_default();
-        let rescue = format!(
-            "this disk goes on with the file that it has open, which is gone when it ends, with all that is written: let it be \
-             destaged ('forebay disk flush') and copy {} before that",
-            copy.display()
-        );
-        Some(match standing {
-            Standing::Same => return None,
-            Standing::Replaced(path) => {
-                format!(
-                    "another file is at {} by now (somebody replaced the image): {rescue}",
-                    path.display()
-                )
-            }
-            Standing::Unlinked(path) => {
-                format!("the image {} was removed: {rescue}", path.display())
-            }
-            Standing::Moved(path) => format!(
-                "the image is not at {} any more (it was renamed, or has another link): this disk goes on with it, and the next \
-                 start will not find it there: put it back",
+/// What has become of primary storage, and what to do.
+pub(super) fn describe(probe: &Probe, standing: &Standing, size: u64) -> Option<String> {
+    let copy = probe.open_at().unwrap_or_default();
+    let rescue = format!(
+        "this disk goes on with the file that it has open, which is gone when it ends, with all that is written: let it be \
+         destaged ('forebay disk flush') and copy {} before that",
+        copy.display()
+    );
+    Some(match standing {
+        Standing::Same => return None,
+        Standing::Replaced(path) => {
+            format!(
+                "another file is at {} by now (somebody replaced the image): {rescue}",
                 path.display()
-            ),
-            Standing::Short(len) => format!(
-                "primary storage was cut short by somebody else: it has {} of {}. What was behind its end is lost there, and cannot \
-                 be read unless it is cached or in the write log; a write behind the end makes it longer again, and what lies between \
-                 reads as zeroes then. Stop the guest and bring back a copy",
-                rounded(*len),
-                rounded(size)
-            ),
-        })
-    }
+            )
+        }
+        Standing::Unlinked(path) => {
+            format!("the image {} was removed: {rescue}", path.display())
+        }
+        Standing::Moved(path) => format!(
+            "the image is not at {} any more (it was renamed, or has another link): this disk goes on with it, and the next \
+             start will not find it there: put it back",
+            path.display()
+        ),
+        Standing::Short(len) => format!(
+            "primary storage was cut short by somebody else: it has {} of {}. What was behind its end is lost there, and cannot \
+             be read unless it is cached or in the write log; a write behind the end makes it longer again, and what lies between \
+             reads as zeroes then. Stop the guest and bring back a copy",
+            rounded(*len),
+            rounded(size)
+        ),
+    })
 }
 
 #[cfg(test)]

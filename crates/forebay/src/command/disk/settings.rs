@@ -9,7 +9,7 @@ use forebay_core::config::Mode;
 use forebay_core::stats::LogState;
 
 use super::{LOOK_EVERY, can_go_on, client, in_time, print, stats};
-use crate::cli::disk::{AddArgs, ControlArgs, NamedArgs, ResetArgs, SetArgs};
+use crate::cli::disk::{AddArgs, ControlArgs, EndArgs, ResetArgs, SetArgs};
 use crate::command::client::Found;
 use crate::command::progress::Progress;
 use crate::command::reload;
@@ -135,7 +135,7 @@ pub(super) async fn add(mut args: AddArgs) -> Result<()> {
 }
 
 /// Removes a disk for good.
-pub(super) async fn remove(args: NamedArgs) -> Result<()> {
+pub(super) async fn remove(args: EndArgs) -> Result<()> {
     let served = client::find_one(&args.disk, args.common.control.as_deref()).await;
     if served.is_ok() {
         return super::detach(args, "remove", "removed").await;

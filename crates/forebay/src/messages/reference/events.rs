@@ -396,6 +396,11 @@ const SENTENCES: [Sentences; 6] = [
             (Info, "mode … was asked for, instead of …", "Nothing. `mode-changed` follows."),
             (Info, "its settings were changed at work: …", "Nothing."),
             (Info, "the disk was removed from the configuration", "Nothing."),
+            (
+                Warning,
+                "an administrator ends the disk with --force, although …",
+                "Put the copy of the image in place, if that was made.",
+            ),
             (Warning, "destaging was paused; …", "Resume it before the log is full."),
             (Info, "destaging goes on: it was resumed", "Nothing."),
             (Info, "the cache was dropped: … blocks", "Nothing."),
