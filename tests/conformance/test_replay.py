@@ -3,7 +3,7 @@ import json
 import signal
 
 from bed import MIB, eventually, test
-from traces import write_msr
+from traces import write_msr, write_requests
 
 
 def replay(bed, trace, target, *more, **options):
@@ -106,3 +106,26 @@ def a_dependent_replay_needs_latencies(bed):
         f.write("fio version 3 iolog\n0 /dev/sda add\n0 /dev/sda open\n0 /dev/sda read 0 4096\n9 /dev/sda read 0 4096\n")
     result = replay(bed, trace, "mem:4MiB", "--dependent", code=None)
     assert result.returncode == 2 and "has no latency" in result.stderr
+
+
+@test(forebay_only=True)
+def runs_in_front_of_the_backend_of_a_disk_need_consent(bed):
+    image, pool, config = bed.image("disk.raw", 8 * MIB), bed.path("pool"), bed.path("with.toml")
+    trace = write_requests(bed.path("t.msr"), [(0.001, "Read", 8192 * n, 8192) for n in range(100)])
+    with open(config, "w") as f:
+        f.write('state-dir = "%s"\n[[disk]]\nname = "ab"\nbackend = "mem:1MiB"\nram = "1MiB"\nflash = "%s:8MiB"\n'
+                % (bed.path("state"), bed.path("pool-of-ab")))
+    ab = [bed.program, "trace", "ab", trace, "--backend", "file:" + image, "--config", config]
+    disk = bed.disk("file:" + image, ram="1MiB", flash=pool + ":8MiB")
+    assert disk.stop() == 0
+    with open(image + ".forebay") as f:
+        sidecar = f.read()
+    said = bed.run(ab, code=None)
+    assert said.returncode == 1 and "belongs to the disk 'disk'" in said.stderr and "--overwrite" in said.stderr, said
+    with open(image + ".forebay") as f:
+        assert f.read() == sidecar
+    disk.start()
+    assert "another disk" not in bed.run([bed.program, "events", "disk", "--control", bed.path("disk.control")])
+    assert disk.stop() == 0
+    bed.run([*ab, "--overwrite"])
+    bed.run(ab)  # it is nobody's now

@@ -106,7 +106,8 @@ not name a backend that somebody uses.
 
 --prefill writes all that the trace touches before the first replay, so that no replay reads \
 holes. If the trace or --prefill writes, it refuses a backend that may hold data, unless you \
-give --overwrite.
+give --overwrite. A backend that belongs to another disk is refused in the same way: that disk \
+would lose its cache on flash.
 
 Examples:
   forebay trace ab vm.fbt --backend file:/san/scratch.raw --prefill \\
@@ -130,7 +131,7 @@ pub struct AbArgs {
     /// When, and how much.
     #[command(flatten)]
     pub how: How,
-    /// Write to a backend that holds data, or may hold data
+    /// Use a backend that holds data, may hold data, or belongs to a disk
     #[arg(long)]
     pub overwrite: bool,
     /// Write the figures to FILE as JSON ('-': to standard output)

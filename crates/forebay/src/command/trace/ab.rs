@@ -3,9 +3,12 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use forebay_backends::Uri;
+use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::uri::FileUri;
+use forebay_backends::{OpenOptions, Uri};
+use forebay_host::fence::{self, Guard, SidecarPlace, names};
+use forebay_host::folders;
+use forebay_host::pool::LOCK_WAIT;
 use forebay_trace::replay::{self, Asked, EndedBy, Settings};
 use forebay_trace::report;
 use forebay_trace::results::Results;
@@ -29,12 +32,15 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let input = Input::of(&args.input).again()?;
     let (asked, touched) = survey(&input, &args.backend, args.how.prefill)?;
     let mut spec = spec(args)?;
+    let state = spec.state_dir.take().or_else(folders::state_folder);
+    let _guard = keep_others_off(&args.backend, state.as_deref(), args.overwrite)?;
     let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;
     let journal = spec.disks[0].write_log.as_mut().and_then(|log| log.journal.as_mut());
     let _journal = journal.map(own_journal).transpose()?;
     let file = args.json.as_deref().map(Output::create).transpose()?;
     let page = page_file(&args.page)?;
     let folder = tempfile::Builder::new().prefix("forebay-ab-").tempdir()?;
+    spec.state_dir = Some(folder.path().join("state"));
     let wants_end = signals::wants_end()?;
     let passes = args.how.passes;
     let trace = input.name();
@@ -74,6 +80,31 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     write_page(page, || report::comparison(&results.runs))?;
     show(compare::describe(&results.runs))?;
     results.runs.iter().try_for_each(check)
+}
+
+/// Keeps disks of this host from the backend, as long as what is returned lives. A backend that a disk was served from is that disk's: the
+/// runs take it over, and their end removes what the disk has noted beside it.
+fn keep_others_off(backend: &Uri, state: Option<&Path>, overwrite: bool) -> Result<Guard> {
+    let unusable = || format!("the backend {backend} cannot be used");
+    let options = OpenOptions { read_only: true, lock_wait: LOCK_WAIT };
+    let opened = forebay_backends::open(backend, options).with_context(unusable)?;
+    let probe = opened.probe().map(|probe| names::known(probe, state));
+    let place = SidecarPlace::of(probe.as_ref(), state);
+    if let Some(owner) = fence::left_beside(&place).with_context(unusable)? {
+        let belongs = format!(
+            "the backend {backend} belongs to the disk '{}', which host '{}' served",
+            owner.name, owner.host
+        );
+        ensure!(
+            !owner.state.may_be_dirty(),
+            "{belongs}: its write log may hold newer data. Detach that disk first. If its flash is gone for ever, remove the sidecar"
+        );
+        ensure!(
+            overwrite,
+            "{belongs}: the runs would take it over, and the disk would begin with an empty cache. Name a copy, or give --overwrite"
+        );
+    }
+    fence::lock(&place, false).with_context(unusable)
 }
 
 /// Gives the runs a pool of their own beside the one that the configuration names, which is a disk's that goes on: what it has cached, its
