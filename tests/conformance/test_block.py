@@ -5,6 +5,7 @@ import subprocess
 
 from bed import KIB, MIB, Skip, eventually, pattern, test
 from test_refusals import refused
+from traces import write_msr
 import nbd
 
 
@@ -140,3 +141,16 @@ def a_loop_device_without_direct_io_is_the_page_cache(bed):
             said = bed.run([bed.program, "events", "--control", bed.path("disk.control")])
             assert said.count("through the page cache of this host") == told, said
             assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_result_is_written_over_no_device(bed):
+    trace, image = write_msr(bed, "t.msr", 100), bed.image("device.raw", 4 * MIB)
+    with loop_device(image) as device:
+        before = on_device(device, 0, 4 * MIB)
+        replay = ["trace", "replay", trace, "--target", "mem:4MiB"]
+        for command in (
+                ["trace", "convert", trace, device, "--to", "fbt"], [*replay, "--json", device], [*replay, "--html", device]):
+            said = bed.run([bed.program, *command], code=None)
+            assert said.returncode == 1 and "it is a block device" in said.stderr, said
+        assert on_device(device, 0, 4 * MIB) == before

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   nothing there, or a regular file:  a file without a name in its folder ──commit──► a name beside it ──► its name
-//!   a pipe, a terminal, a device:      written as it comes
+//!   a pipe, a terminal, /dev/null:     written as it comes
+//!   a block device:                    refused: what is on it would be gone
 //!   '-':                               standard output, as it comes; what else the command says goes to standard error
 //! ```
 //! **Invariant:** a file that is there stays as it is until all of what replaces it is on storage. A command that fails, or that is ended
@@ -14,11 +15,11 @@ use std::fmt::Display;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use tempfile::TempPath;
 
@@ -51,7 +52,7 @@ pub(super) struct Output {
 
 #[derive(Debug)]
 enum Destination {
-    /// There is no file to replace: a pipe, a terminal, a device.
+    /// There is no file to replace: a pipe, a terminal, /dev/null.
     Straight,
     /// It will be `to`; it may have a name until then.
     Beside { name: Option<TempPath>, to: PathBuf },
@@ -74,11 +75,11 @@ impl Output {
     /// Makes the file for what cannot be had again. Until it is whole it is named PATH.part, which stays when it never gets so.
     ///
     /// # Errors
-    /// It could not be written or replaced, or such a part is there.
+    /// It could not be written or replaced, or such a part is there, with something in it or in use.
     pub fn create_part(path: &Path) -> Result<Output> {
         Output::make(path, |to| {
             let part = part_of(to);
-            let file = File::create_new(&part).map_err(|error| match error.kind() {
+            let file = new_part(&part).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => anyhow!(
                     "{} is there, what an earlier recording left that was cut off, or one that goes on: move it away, or choose another name",
                     part.display()
@@ -105,6 +106,9 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(cannot),
         };
+        let is_device =
+            there.as_ref().is_some_and(|(found, _)| found.file_type().is_block_device());
+        ensure!(!is_device, "{}: it is a block device, and would lose what is on it", cannot());
         let to = without_links(path).with_context(cannot)?;
         let (file, destination) = match (there, to) {
             (Some((found, file)), to) if to.is_none() || !found.is_file() => {
@@ -187,6 +191,21 @@ fn folder_of(path: &Path) -> &Path {
 
 fn part_of(path: &Path) -> PathBuf {
     [path.as_os_str().to_owned(), OsString::from(".part")].into_iter().collect::<OsString>().into()
+}
+
+/// A part, which is locked as long as it is open. An earlier one is taken that has nothing in it and that nobody writes.
+fn new_part(path: &Path) -> io::Result<File> {
+    let file = match File::create_new(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let left = File::options().append(true).open(path)?;
+            let is_taken = left.try_lock().is_err() || left.metadata()?.len() > 0;
+            return if is_taken { Err(error) } else { Ok(left) };
+        }
+        made => made?,
+    };
+    // A file system without locks has an owner for each part all the same.
+    let _ = file.try_lock();
+    Ok(file)
 }
 
 /// The path that symbolic links lead to, be there something or not; none where they lead to a file that a process has open, such as
@@ -346,8 +365,22 @@ mod tests {
         assert!(format!("{again:#}").contains("out.part is there"), "{again:#}");
         output.commit().unwrap();
         assert_eq!((read(&path).as_str(), names(folder.path())), ("new", vec!["out".to_owned()]));
-        drop(Output::create_part(&path).unwrap());
+        let mut output = Output::create_part(&path).unwrap();
+        let again = Output::create_part(&path).unwrap_err();
+        assert!(format!("{again:#}").contains("one that goes on"), "it is empty yet: {again:#}");
+        output.write("half").unwrap();
+        drop(output);
         assert_eq!(names(folder.path()), ["out", "out.part"]);
+        assert!(Output::create_part(&path).is_err(), "it has what cannot be had again");
+        // As a full file system leaves one.
+        fs::write(part_of(&path), "").unwrap();
+        let mut output = Output::create_part(&path).unwrap();
+        output.write("newest").unwrap();
+        output.commit().unwrap();
+        assert_eq!(
+            (read(&path).as_str(), names(folder.path())),
+            ("newest", vec!["out".to_owned()])
+        );
     }
 
     #[test]
