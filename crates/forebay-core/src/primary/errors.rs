@@ -1,11 +1,12 @@
 //! Errors of primary storage, as events for an administrator.
 //!
 //! ```text
-//!            an I/O fails                 one has succeeded since, and none failed for a while
+//!            an I/O fails                 an I/O has succeeded since, and none failed for a while
 //!   Works ─────────────────► Fails ─────────────────────────────────────────────────► Works
 //!                            └─◄─┘ one more fails: counted
 //! ```
-//! Reads, writes and flushes have a state each: storage that is full still answers reads.
+//! Reads, writes and flushes have a state each: storage that is full still answers reads. What succeeds proves most of its own
+//! operation. Of another one, which nobody may ask for any more, it proves something when none has failed for longer.
 
 use crate::action::{Event, PrimaryOp};
 use crate::cx::Cx;
@@ -17,6 +18,8 @@ use crate::write_back::DestageIo;
 
 /// Time without a failure after which primary storage works again. The destager tries again sooner.
 const CALM: Nanos = Nanos::from_millis(15_000);
+/// The same where other operations alone have succeeded.
+const CALM_OTHERWISE: Nanos = Nanos::from_millis(300_000);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -32,21 +35,14 @@ struct Failing {
     at: Nanos,
     /// Failures so far.
     count: u64,
-    /// An I/O has succeeded since the last failure.
-    has_succeeded: bool,
-}
-
-impl Failing {
     /// When it counts as over, if nothing fails until then.
-    fn over_at(&self) -> Nanos {
-        if self.has_succeeded { self.at.plus(CALM) } else { Nanos::NEVER }
-    }
+    over_at: Nanos,
 }
 
 impl Errors {
     /// When [`Errors::note_calm`] is due.
     pub(crate) fn deadline(&self) -> Nanos {
-        self.failing.iter().flatten().map(Failing::over_at).min().unwrap_or(Nanos::NEVER)
+        self.failing.iter().flatten().map(|failing| failing.over_at).min().unwrap_or(Nanos::NEVER)
     }
 
     /// What fails now.
@@ -63,23 +59,28 @@ impl Errors {
     /// An I/O on primary storage has ended.
     pub(crate) fn note_io(&mut self, entry: &IoEntry, status: IoStatus, cx: &mut Cx<'_>) {
         let Some((op, is_destaging)) = operation(&entry.kind) else { return };
-        let failing = &mut self.failing[op as usize];
-        let offset = entry.range.start;
-        match failing {
-            Some(failing) if status.is_ok() => failing.has_succeeded = true,
-            None if status.is_ok() => {}
+        match status {
+            IoStatus::Ok => self.note_success(op),
             // What not every storage can do.
-            _ if status == IoStatus::Unsupported => {}
-            Some(Failing { count, .. }) => {
-                let count = *count + 1;
+            IoStatus::Unsupported => {}
+            status => {
+                let offset = entry.range.start;
+                let failing = &mut self.failing[op as usize];
+                if failing.is_none() {
+                    cx.event(Event::PrimaryFails { op, status, offset, is_destaging });
+                }
+                let count = failing.map_or(0, |failing| failing.count) + 1;
                 *failing =
-                    Some(Failing { status, offset, at: cx.now, count, has_succeeded: false });
+                    Some(Failing { status, offset, at: cx.now, count, over_at: Nanos::NEVER });
             }
-            None => {
-                *failing =
-                    Some(Failing { status, offset, at: cx.now, count: 1, has_succeeded: false });
-                let event = Event::PrimaryFails { op, status, offset, is_destaging };
-                cx.event(event);
+        }
+    }
+
+    fn note_success(&mut self, op: PrimaryOp) {
+        for of in PrimaryOp::ALL {
+            if let Some(failing) = &mut self.failing[of as usize] {
+                let calm = if of == op { CALM } else { CALM_OTHERWISE };
+                failing.over_at = failing.over_at.min(failing.at.plus(calm));
             }
         }
     }
@@ -88,7 +89,7 @@ impl Errors {
     pub(crate) fn note_calm(&mut self, cx: &mut Cx<'_>) {
         for op in PrimaryOp::ALL {
             let failing = &mut self.failing[op as usize];
-            if let Some(was) = failing.take_if(|failing| failing.over_at() <= cx.now) {
+            if let Some(was) = failing.take_if(|failing| failing.over_at <= cx.now) {
                 let event = Event::PrimaryWorks { op, failed: was.count };
                 cx.event(event);
             }

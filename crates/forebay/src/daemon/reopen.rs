@@ -273,7 +273,7 @@ impl<'a> Reopening<'a> {
         let status = handle.stats().await?;
         ensure!(
             status.primary_storage == PrimaryState::Connected,
-            "primary storage does not answer, or has failed an I/O that has not worked since ('forebay disk show' says \
+            "primary storage does not answer, or has failed an I/O lately ('forebay disk show' says \
              which): the disk can be opened again when it does"
         );
         if let Some(standing) = self.served.standing() {

@@ -195,10 +195,12 @@ fn errors_of_primary_storage_are_told_once_and_an_end_when_it_has_worked_for_a_w
     assert_eq!((errors[0].last_offset, errors[0].failed), (5 * 4096, 5));
     let last = shown.last_failed_request.expect("five failed");
     assert_eq!((last.operation, last.offset, last.length), (RequestOp::Write, 5 * 4096, 4096));
-    // Reads work; nothing says that writes do.
-    rig.expect_bytes(0, 4096, 0);
+    // Nothing says that writes work, and little that reads do.
     rig.tick(60_000);
     assert_eq!((rig.events.len(), rig.engine.next_deadline()), (1, Nanos::NEVER));
+    rig.expect_bytes(0, 4096, 0);
+    rig.tick(60_000);
+    assert_eq!(rig.events.len(), 1);
     // One that works proves little, and less with a failure behind it.
     write(&mut rig, 6, IoStatus::Ok);
     write(&mut rig, 7, IoStatus::NoSpace);
@@ -209,6 +211,31 @@ fn errors_of_primary_storage_are_told_once_and_an_end_when_it_has_worked_for_a_w
     assert_eq!(rig.events, [fails]);
     rig.tick(1);
     assert_eq!(rig.events, [fails, Event::PrimaryWorks { op, failed: 7 }]);
+    assert_eq!(rig.engine.statistics(rig.now).primary_errors, []);
+}
+
+/// As on a disk whose guest asks for no more of what has failed.
+#[test]
+fn a_failure_is_over_when_primary_storage_works_otherwise_and_does_not_fail_for_minutes() {
+    let mut rig = Rig::new(Config { ram_bytes: 0, ..config() });
+    for tag in 1..=2 {
+        rig.write(tag, 0, 4096, 7);
+        rig.complete(0, IoStatus::NoSpace);
+        rig.sent();
+        rig.tick(100_000);
+    }
+    rig.tick(1_000_000);
+    assert!(!rig.engine.statistics(rig.now).primary_errors.is_empty(), "nothing was asked of it");
+    rig.write(3, 0, 4096, 7);
+    rig.complete(0, IoStatus::NoSpace);
+    rig.sent();
+    rig.engine.flush_primary_storage(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.complete(0, IoStatus::Ok);
+    rig.tick(299_999);
+    assert_eq!(rig.events.len(), 1);
+    rig.tick(1);
+    assert_eq!(rig.events[1..], [Event::PrimaryWorks { op: PrimaryOp::Write, failed: 3 }]);
     assert_eq!(rig.engine.statistics(rig.now).primary_errors, []);
 }
 
