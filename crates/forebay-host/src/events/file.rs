@@ -40,10 +40,10 @@ impl EventFile {
         fs::create_dir_all(state)?;
         let path = EventFile::path(state, name);
         let mut lines = Vec::new();
-        if let Ok(file) = open(&before(&path), false) {
+        if let Ok(file) = open_to_read(&before(&path)) {
             read(file, &mut lines);
         }
-        let mut file = open(&path, true)?;
+        let mut file = open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             rustix::io::Errno::WOULDBLOCK => {
                 io::Error::new(io::ErrorKind::ResourceBusy, "another daemon of this name uses it")
@@ -63,6 +63,26 @@ impl EventFile {
     /// Where the file of the daemon called `name` is.
     pub fn path(state: &Path, name: &str) -> PathBuf {
         state.join(format!("{name}.events"))
+    }
+
+    /// The events that daemons have left in the folder `state`, oldest first. Their files stay as they are.
+    pub fn left_in(state: &Path) -> Vec<EventLine> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(state).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|it| it != "events") {
+                continue;
+            }
+            let mut lines = Vec::new();
+            for file in [before(&path), path] {
+                if let Ok(file) = open_to_read(&file) {
+                    read(file, &mut lines);
+                }
+            }
+            all.extend(lines);
+        }
+        all.sort_by_key(|line| line.time_ms);
+        all
     }
 
     /// What it had, oldest first; once.
@@ -89,7 +109,7 @@ impl EventFile {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 renamed => renamed?,
             }
-            let next = open(&self.path, true)?;
+            let next = open(&self.path)?;
             flock(&next, FlockOperation::NonBlockingLockExclusive)?;
             (self.file, self.len) = (next, 0);
         }
@@ -109,16 +129,19 @@ fn before(path: &Path) -> PathBuf {
     path.with_added_extension("1")
 }
 
-/// A regular file, and no link to one; made when it is missing, if that is wanted.
-fn open(path: &Path, make: bool) -> io::Result<File> {
+/// A regular file, and no link to one; made when it is missing.
+fn open(path: &Path) -> io::Result<File> {
+    open_as(path, OpenOptions::new().read(true).append(true).create(true).mode(0o640))
+}
+
+/// The same, for who may not write it.
+fn open_to_read(path: &Path) -> io::Result<File> {
+    open_as(path, OpenOptions::new().read(true))
+}
+
+fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(make)
-        .mode(0o640)
-        .custom_flags(flags)
-        .open(path)?;
+    let file = options.custom_flags(flags).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),

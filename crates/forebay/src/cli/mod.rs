@@ -287,7 +287,8 @@ Examples:
   forebay events --follow --since 2026-01-31T12:00:00Z    # until Ctrl-C
 
 Events of earlier runs are in it: a daemon keeps them in NAME.events of its state folder. A \
-warning or an error that comes again within a minute is one event with a count.
+warning or an error that comes again within a minute is one event with a count. When no daemon \
+answers, this command shows the events that the default state folder has.
 
 It finds control sockets as 'forebay stats' does.")]
 pub struct EventsArgs {

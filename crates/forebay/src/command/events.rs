@@ -1,16 +1,18 @@
 //! `forebay events`.
 //!
 //! `--follow` asks again and again. A daemon that restarts goes on with its numbers, or begins anew when it has no state
-//! folder. So it is asked for what has a higher number or a later time than what was shown last.
+//! folder. So it is asked for what has a higher number or a later time than what was shown last. Where no daemon answers, the
+//! state folder has what those of before have left. One that starts later is asked for what is later.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use forebay_host::date::{now_ms, utc};
-use forebay_host::events::EventLine;
+use forebay_host::events::{EventFile, EventLine};
+use forebay_host::folders;
 
 use super::client;
 use crate::cli::EventsArgs;
@@ -18,19 +20,35 @@ use crate::cli::EventsArgs;
 /// Pause between two questions.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// The number and the time of the last event of a daemon that was shown.
-type Shown = BTreeMap<PathBuf, (u64, u64)>;
+/// What was shown.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The number and the time of the last event of each daemon.
+    of: BTreeMap<PathBuf, (u64, u64)>,
+    /// The same for a daemon that was not asked yet.
+    of_others: (u64, u64),
+}
 
 /// Prints what happened.
 pub(crate) fn events(args: EventsArgs) -> Result<()> {
     client::block_on(async {
-        let mut shown = Shown::new();
-        let mut count = 0;
-        for socket in sockets(&args).await? {
-            count += show_new(&args, &socket, &mut shown).await?;
-        }
-        if count == 0 && !args.json {
-            eprintln!("no events: nothing out of the ordinary happened");
+        let mut shown = Shown::default();
+        match sockets(&args).await {
+            Ok(sockets) => {
+                let mut count = 0;
+                for socket in sockets {
+                    count += show_new(&args, &socket, &mut shown).await?;
+                }
+                if count == 0 && !args.json {
+                    eprintln!("no events: nothing out of the ordinary happened");
+                }
+            }
+            // Nobody knows where the daemon of another socket keeps them.
+            Err(error) if args.control.is_some() => return Err(error),
+            Err(error) => {
+                let left = folders::state_folder().map(|state| EventFile::left_in(&state));
+                show_left(&args, left.unwrap_or_default(), error, &mut shown)?;
+            }
         }
         match args.follow {
             true => follow(&args, &mut shown).await,
@@ -55,21 +73,51 @@ async fn follow(args: &EventsArgs, shown: &mut Shown) -> Result<()> {
 
 /// Prints what the daemon at a socket has that was not shown; how much that is.
 async fn show_new(args: &EventsArgs, socket: &Path, shown: &mut Shown) -> Result<usize> {
-    let (after, since_ms) = shown.get(socket).copied().unwrap_or_default();
+    let (after, since_ms) = shown.of.get(socket).copied().unwrap_or(shown.of_others);
     let mut path = format!("/v1/events?after={after}&since_ms={since_ms}");
     if let Some(disk) = &args.disk {
         path += &format!("&disk={disk}");
     }
     let mut lines = client::ask::<Vec<EventLine>>(socket, &path).await?;
-    shown.insert(socket.to_owned(), shown_now((after, since_ms), &lines));
-    if let Some(since) = &args.since {
-        let since = since.ms(now_ms());
-        lines.retain(|line| line.last() >= since);
-    }
+    shown.of.insert(socket.to_owned(), shown_now((after, since_ms), &lines));
+    retain_since(args, &mut lines);
     for line in &lines {
         print_line(line, args.json)?;
     }
     Ok(lines.len())
+}
+
+/// Prints what daemons have left, of which none answers.
+///
+/// # Errors
+/// They have left nothing, and nobody waits for more: what kept them from answering.
+fn show_left(
+    args: &EventsArgs,
+    mut lines: Vec<EventLine>,
+    why: Error,
+    shown: &mut Shown,
+) -> Result<()> {
+    lines.retain(|line| args.disk.as_ref().is_none_or(|disk| line.disk.as_ref() == Some(&disk.0)));
+    if let Some(latest) = lines.iter().map(|line| line.time_ms).max() {
+        shown.of_others = (u64::MAX, latest);
+    }
+    retain_since(args, &mut lines);
+    let whose = args.disk.as_ref().map_or(String::new(), |disk| format!(" for disk '{disk}'"));
+    match (lines.is_empty(), args.follow) {
+        (false, _) => {
+            eprintln!("{why:#}\nno daemon answers{whose}: these are the events of earlier runs")
+        }
+        (true, true) => eprintln!("{why:#}\nno daemon answers{whose}: events follow when one does"),
+        (true, false) => return Err(why),
+    }
+    lines.iter().try_for_each(|line| print_line(line, args.json))
+}
+
+fn retain_since(args: &EventsArgs, lines: &mut Vec<EventLine>) {
+    if let Some(since) = &args.since {
+        let since = since.ms(now_ms());
+        lines.retain(|line| line.last() >= since);
+    }
 }
 
 /// The number of the last event that was shown, and the latest time of any: one clock may go back.
@@ -90,9 +138,7 @@ async fn sockets(args: &EventsArgs) -> Result<Vec<PathBuf>> {
         return match silent.into_iter().find_map(Result::err) {
             Some(error) if found.is_empty() => Err(error),
             // There is no daemon at all: say where that was looked for.
-            None if found.is_empty() && !args.follow => {
-                client::find(None, control).await.map(|_| found)
-            }
+            None if found.is_empty() => client::find(None, control).await.map(|_| found),
             _ => Ok(found),
         };
     };
@@ -127,9 +173,12 @@ fn in_words(line: &EventLine) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+    use clap::Parser;
     use forebay_host::events::Severity;
 
     use super::*;
+    use crate::cli::{Cli, Command};
 
     #[test]
     fn events_are_shown_once_also_when_a_clock_goes_back() {
@@ -148,5 +197,39 @@ mod tests {
         assert_eq!(shown_now(shown, &[]), shown);
         // They were counted anew.
         assert_eq!(shown_now(shown, &[line(1, 2000)]), (1, 2000));
+    }
+
+    #[test]
+    fn what_daemons_have_left_is_shown_where_none_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = |number, time_ms, disk: &str| {
+            format!(
+                r#"{{"number":{number},"time_ms":{time_ms},"disk":"{disk}","severity":"info","text":"of {disk}"}}{}"#,
+                "\n"
+            )
+        };
+        let left =
+            |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
+        left("a.events.1", line(1, 10, "a"));
+        left("a.events", line(2, 30, "a"));
+        left("b.events", line(1, 20, "b"));
+        let lines = EventFile::left_in(folder.path());
+        let texts: Vec<_> = lines.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(texts, ["of a", "of b", "of a"]);
+        let args = |words: &[&str]| match Cli::parse_from([&["forebay", "events"], words].concat())
+            .command
+        {
+            Command::Events(args) => args,
+            other => panic!("{other:?}"),
+        };
+        let show = |words: &[&str]| {
+            let mut shown = Shown::default();
+            let done = show_left(&args(words), lines.clone(), anyhow!("nobody runs"), &mut shown);
+            done.map(|()| shown.of_others)
+        };
+        assert_eq!(show(&[]).unwrap(), (u64::MAX, 30), "later ones are shown when a daemon starts");
+        assert_eq!(show(&["b"]).unwrap(), (u64::MAX, 20));
+        assert_eq!(show(&["none"]).unwrap_err().to_string(), "nobody runs");
+        assert_eq!(show(&["none", "--follow"]).unwrap(), (0, 0));
     }
 }
