@@ -374,7 +374,7 @@ def an_image_has_its_log_under_every_name_that_it_has(bed):
         assert "state clean" in open(sidecar(image)).read() and not os.path.exists(sidecar(second))
         os.unlink(second)
         forget(bed, disk, image)
-        os.unlink(bed.path("other-pool"))
+        assert not os.path.exists(bed.path("other-pool")), "no disk came to use it"
 
 
 @test(forebay_only=True)

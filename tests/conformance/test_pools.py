@@ -5,6 +5,7 @@ import os
 import nbd
 from bed import MIB, eventually, pattern, test
 from test_refusals import refused
+from test_reload import Served, client, disk, images
 from test_write_back import attach, log_of, opened, write_blocks
 
 
@@ -134,3 +135,37 @@ def a_daemon_that_is_killed_every_few_seconds_gets_on_with_destaging(bed):
             assert bytes(h.pread(4096, n % 300 * 8192)) == pattern(n % 300 * 8192, 4096, n + 1), n
     h.shutdown()
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def flash_that_is_mounted_after_the_start_is_found_and_the_pool_made_meanwhile_goes(bed):
+    images(bed, "a", "b")
+    mount, away, hidden = bed.path("nvme"), bed.path("away"), bed.path("hidden")
+    os.mkdir(mount)
+    a, b = disk(bed, "a"), disk(bed, "b", 'mode = "write-back"\nflash = "%s/pool:16MiB"\n' % mount)
+    served = Served(bed, a, b)
+    at = ["--control", served.control]
+    bed.run([bed.program, "disk", "pause", "b", *at])
+    h = client(bed, "b")
+    h.pwrite(pattern(0, MIB, 3), 0)
+    h.flush()
+    served.server.kill()
+    del h
+    # As if its file system were not mounted.
+    os.rename(mount, away)
+    os.mkdir(mount)
+    served.server.start()
+    said = bed.run([bed.program, "disk", "open", "b", *at], code=None)
+    assert said.returncode == 1 and "belongs to the disk 'b' of another pool" in said.stderr, said
+    assert os.listdir(mount) == ["pool"]
+    assert served.server.stop() == 0
+    assert os.listdir(mount) == [], "no disk came to use it"
+    served.server.start()
+    os.rename(mount, hidden)
+    os.rename(away, mount)
+    bed.run([bed.program, "disk", "open", "b", *at])
+    assert os.listdir(hidden) == [] and os.listdir(mount) == ["pool"]
+    h = client(bed, "b")
+    assert bytes(h.pread(MIB, 0)) == pattern(0, MIB, 3)
+    h.shutdown()
+    assert served.server.stop() == 0

@@ -14,7 +14,7 @@ use forebay_core::flash_pool::superblock::MAGIC;
 use forebay_core::geometry::PAGE;
 use forebay_core::sealed::{PAGE_LEN, Page};
 use forebay_io::file::{FileErrorKind, OpenFile, Options};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, Stat};
 
 #[cfg(test)]
 pub(super) mod medium;
@@ -64,8 +64,8 @@ pub struct PoolFile {
     fd: Arc<OwnedFd>,
     is_direct: bool,
     is_device: bool,
-    /// There was nothing before it was opened.
-    is_new: bool,
+    /// The folder that it was made in, where there was nothing before it was opened. Another file system may hide it since.
+    made_in: Option<OwnedFd>,
     /// It is removed when it is closed.
     is_provisional: AtomicBool,
 }
@@ -76,8 +76,8 @@ impl PoolFile {
     /// # Errors
     /// It is in use, or cannot be opened.
     pub fn open(path: &Path, read_only: bool) -> Result<PoolFile> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let folder = folder_of(path);
+        if !folder.is_dir() {
             bail!(
                 "the folder {} of the flash {} does not exist; create it or choose another path",
                 folder.display(),
@@ -92,10 +92,7 @@ impl PoolFile {
         // Who had it locked may have removed it, as a start that failed does: what is in it then has no name.
         loop {
             let file = PoolFile::open_once(path, read_only)?;
-            let [this, there] = [rustix::fs::fstat(&file.fd), rustix::fs::stat(path)];
-            if this.is_ok_and(|this| {
-                there.is_ok_and(|there| (this.st_dev, this.st_ino) == (there.st_dev, there.st_ino))
-            }) {
+            if file.is_at_its_path() {
                 return Ok(file);
             }
             ensure!(path.exists() || !read_only, "there is nothing at {} any more", path.display());
@@ -103,7 +100,11 @@ impl PoolFile {
     }
 
     fn open_once(path: &Path, read_only: bool) -> Result<PoolFile> {
-        let is_new = !path.exists();
+        let folder = folder_of(path);
+        let made_in = match path.exists() {
+            true => None,
+            false => rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok(),
+        };
         let allocate = (!read_only).then_some(0);
         let options = Options { read_only, allocate, lock_wait: LOCK_WAIT, ..Options::default() };
         let file = match OpenFile::open(path, &options) {
@@ -120,12 +121,24 @@ impl PoolFile {
         let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
         let (path, fd) = (path.to_owned(), file.into_fd());
         let is_provisional = AtomicBool::new(false);
-        Ok(PoolFile { path, fd: Arc::new(fd), is_direct, is_device, is_new, is_provisional })
+        Ok(PoolFile { path, fd: Arc::new(fd), is_direct, is_device, made_in, is_provisional })
+    }
+
+    /// True when who opens the same path finds this file.
+    pub fn is_at_its_path(&self) -> bool {
+        self.is_it(rustix::fs::stat(&self.path))
+    }
+
+    fn is_it(&self, there: rustix::io::Result<Stat>) -> bool {
+        let this = rustix::fs::fstat(&self.fd);
+        this.is_ok_and(|this| {
+            there.is_ok_and(|there| (this.st_dev, this.st_ino) == (there.st_dev, there.st_ino))
+        })
     }
 
     /// A file that was made with this opening is removed when it is closed, until it is told to stay.
     pub fn go_if_new(&self) {
-        self.is_provisional.store(self.is_new, Ordering::Relaxed);
+        self.is_provisional.store(self.made_in.is_some(), Ordering::Relaxed);
     }
 
     /// A file that was made with this opening is there after a loss of power as well.
@@ -133,7 +146,7 @@ impl PoolFile {
     /// # Errors
     /// The kernel's.
     pub fn keep_name(&self) -> io::Result<()> {
-        if !self.is_new {
+        if self.made_in.is_none() {
             return Ok(());
         }
         match crate::fence::sync_folder(&std::path::absolute(&self.path)?) {
@@ -150,9 +163,13 @@ impl PoolFile {
 
     /// It is removed, unless it was to stay.
     pub fn go(&self) {
-        // Still locked: it is nobody else's. Once only: the next of this name may be.
-        if self.is_provisional.swap(false, Ordering::Relaxed) {
-            let _ = std::fs::remove_file(&self.path);
+        // Still locked: it is nobody else's. Once only: the next of this name may be. In the folder where it was made: what is at its
+        // path by now may be a pool with data, on a file system that was mounted late.
+        if self.is_provisional.swap(false, Ordering::Relaxed)
+            && let (Some(folder), Some(name)) = (&self.made_in, self.path.file_name())
+            && self.is_it(rustix::fs::statat(folder, name, AtFlags::empty()))
+        {
+            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }
     }
 
@@ -357,6 +374,10 @@ impl PoolFile {
         medium::on_sync()?;
         Ok(rustix::fs::fdatasync(&self.fd)?)
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Drop for PoolFile {

@@ -197,7 +197,7 @@ impl Pool {
         Ok(Pool::of(file, tables))
     }
 
-    /// A file that was made with this opening goes with it, unless a disk is admitted: nobody meant it to be there.
+    /// A file that was made with this opening goes with it, unless the session of a disk begins: nobody meant it to be there.
     pub fn go_if_unused(&self) {
         if self.tables.disks().next().is_none() {
             self.file.go_if_new();

@@ -188,6 +188,11 @@ impl PoolOwner {
         Ok((PoolOwner { file, thread: Some(thread), wishes, ended: Some(ended) }, handle))
     }
 
+    /// True when another file, or none, is where the pool was opened.
+    pub fn has_moved(&self) -> bool {
+        !self.file.is_at_its_path()
+    }
+
     /// Waits for the thread to end, however it does; to be asked for once.
     pub fn ended(&mut self) -> impl Future<Output = ()> + Send + use<> {
         let ended = self.ended.take();

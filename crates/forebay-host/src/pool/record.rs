@@ -126,7 +126,6 @@ impl Pool {
         };
         // What a former disk of this number has cached is nobody's.
         self.drop_cache(number)?;
-        self.file.stay();
         self.tables.set_disk(&self.file, number, Some(new_record(wish)?))?;
         self.admitted[usize::from(number.0)] = true;
         Ok(number)
@@ -204,11 +203,12 @@ impl Pool {
     }
 
     /// Takes note that a session of the disk begins: nothing was written under the generation returned, and
-    /// nobody else may use it.
+    /// nobody else may use it. A file that was made for the pool stays: primary storage will name it.
     ///
     /// # Errors
     /// The medium's.
     pub fn begin_session(&mut self, number: DiskNumber) -> Result<Generation> {
+        self.file.stay();
         let mut record = self.record(number);
         record.pending.0 += 1;
         let generation = record.pending;

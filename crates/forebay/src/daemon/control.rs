@@ -354,6 +354,17 @@ impl ControlState {
         let _ = tokio::task::spawn_blocking(move || flash.close_unused(&used)).await;
     }
 
+    /// Lets go of the flash of a disk that is to be opened, if it is not at its path any more and no disk uses it.
+    pub(super) async fn close_moved_flash(&self, disk: &DiskSpec) {
+        let Some(path) = disk.flash.as_ref().map(|flash| flash.path.clone()) else { return };
+        let uses = |it: &Arc<ServedDisk>| it.in_pool().is_some_and(|(at, _)| at == path);
+        if self.disks().iter().any(|it| it.ended().is_none() && uses(it)) {
+            return;
+        }
+        let flash = self.opener.flash.clone();
+        let _ = tokio::task::spawn_blocking(move || flash.close_if_moved(&path)).await;
+    }
+
     /// Lets go of the flash of disks that have ended; not while a disk is opened for long, which may be about to use it.
     pub(super) async fn close_unused_flash(&self) {
         let Ok(_no_other) = self.opening_turn().await else { return };

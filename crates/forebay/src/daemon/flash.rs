@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   a disk's flash ──open──► Pool, locked ──► PoolOwner, a thread ──end, or no disk has it──► joined, let go of
-//!                      └─ another process has it: its disks are refused, and opened when it is free
+//!                      ├─ another process has it: its disks are refused, and opened when it is free
+//!                      └─ made where its file system was not mounted yet: let go of before a disk is opened on it once more
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,9 +149,18 @@ impl Flash {
     /// Lets go of the pools that are not `used`, so that their flash is free for others; may wait for them. Nobody opens one
     /// meanwhile.
     pub(super) fn close_unused(&self, used: &BTreeSet<PathBuf>) {
-        let is_unused = |at: &PathBuf, open: &mut Open| !open.is_unquiet && !used.contains(at);
-        let unused: Vec<_> = lock(&self.pools).extract_if(.., is_unused).collect();
-        for (_, open) in unused {
+        self.close(|at, _| !used.contains(at));
+    }
+
+    /// The same of the one at `path`, if its file is not there any more.
+    pub(super) fn close_if_moved(&self, path: &Path) {
+        self.close(|at, open| at == path && open.owner.has_moved());
+    }
+
+    fn close(&self, which: impl Fn(&Path, &Open) -> bool) {
+        let is_free = |at: &PathBuf, open: &mut Open| !open.is_unquiet && which(at, open);
+        let free: Vec<_> = lock(&self.pools).extract_if(.., is_free).collect();
+        for (_, open) in free {
             open.ends.store(true, Ordering::Release);
             open.owner.join();
         }

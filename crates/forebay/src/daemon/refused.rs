@@ -281,6 +281,7 @@ async fn serve_in_turn(
     {
         bail!("{}", waits.standing().unwrap_or_default());
     }
+    state.close_moved_flash(&spec).await;
     if let Some(decision) = decision.clone() {
         resolved.decided = Some(decision.name().to_owned());
         let text = format!("an administrator has decided: {}", decision.done());

@@ -96,6 +96,12 @@ fn a_file_that_a_start_made_goes_with_it_until_a_disk_is_on_it() {
     pool.go_if_unused();
     pool.admit(&wish("db", "file:/db")).unwrap();
     drop(pool);
+    assert!(!path.exists(), "its primary storage is another pool's");
+    let mut pool = Pool::open(&path, &shares).unwrap();
+    pool.go_if_unused();
+    let number = pool.admit(&wish("db", "file:/db")).unwrap();
+    pool.begin_session(number).unwrap();
+    drop(pool);
     assert!(path.exists(), "a disk is on it");
     // It was there before this start.
     let pool = Pool::open(&path, &shares).unwrap();
@@ -107,6 +113,23 @@ fn a_file_that_a_start_made_goes_with_it_until_a_disk_is_on_it() {
     let other = folder.path().join("other");
     assert!(Pool::open(&other, &huge).is_err());
     assert!(!other.exists());
+}
+
+/// As when its file system is mounted after the start.
+#[test]
+fn a_file_that_another_hides_goes_and_leaves_that_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("mount")).unwrap();
+    let path = at("mount").join("flash");
+    let pool = Pool::open(&path, &[share(5, 4)]).unwrap();
+    pool.go_if_unused();
+    std::fs::rename(at("mount"), at("hidden")).unwrap();
+    std::fs::create_dir(at("mount")).unwrap();
+    std::fs::write(&path, "of another start").unwrap();
+    drop(pool);
+    assert!(!at("hidden").join("flash").exists());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "of another start");
 }
 
 #[test]
