@@ -36,7 +36,7 @@ Examples:
 /// `forebay image check`.
 #[derive(Debug, Args)]
 pub struct ImageArgs {
-    /// The image: a file, or a URI as for 'forebay run --backend'
+    /// The image: a file, or a URI as for 'forebay run'
     pub image: String,
     /// The destage journal, a file or a URI [default: where the sidecar of the image says]
     #[arg(long, value_name = "URI")]
