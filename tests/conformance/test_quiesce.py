@@ -36,6 +36,20 @@ def only_one_holds_destaging_and_ends_its_own_hold(bed):
 
 
 @test(timeout=60)
+def destaging_that_was_paused_stays_so_and_the_end_of_a_hold_says_that(bed):
+    disk = write_back(bed)
+    at = ["--control", bed.path("disk.control")]
+    bed.run([bed.program, "disk", "pause", "disk", *at])
+    quiesce(bed, "--for", "1m")
+    assert "stays paused: 'forebay disk resume disk'" in quiesce(bed, "--end")
+    assert "stays paused" in bed.run([bed.program, "events", "disk", *at])
+    bed.run([bed.program, "disk", "resume", "disk", *at])
+    quiesce(bed, "--for", "1m")
+    assert "destaging goes on" in quiesce(bed, "--end")
+    assert disk.stop() == 0
+
+
+@test(timeout=60)
 def a_mode_without_the_log_ends_the_hold_and_that_is_told(bed):
     disk = write_back(bed)
     quiesce(bed, "--for", "1m")

@@ -406,6 +406,9 @@ pub struct Quiesced {
     pub hold: u64,
     /// How old primary storage was as an image.
     pub primary_age_ns: u64,
+    /// Destaging is paused as well, and stays so when the hold has ended.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// The advice that was kept for a disk, if there is one.

@@ -57,7 +57,7 @@ pub(super) async fn quiesce(
             Span(span)
         );
         state.report(Some(&name), Severity::Info, &text);
-        Ok(Quiesced { held: true, hold, primary_age_ns: log.primary_age_ns })
+        Ok(held(hold, &log))
     })
     .await
 }
@@ -84,15 +84,24 @@ pub(super) async fn end(
                  for longer (--for), and copy again"
             );
         }
-        state.report(Some(&name), Severity::Info, "destaging goes on: it is not held any more");
-        let log = disk.handle.stats().await?.engine.log;
-        let primary_age_ns = log.map_or(0, |log| log.primary_age_ns);
-        Ok(Quiesced { held: true, hold: query.hold.unwrap_or(0), primary_age_ns })
+        let log = disk.handle.stats().await?.engine.log.unwrap_or_default();
+        let text = match log.is_paused {
+            true => {
+                format!("destaging is not held any more, and stays paused: 'forebay disk resume {name}' goes on with it")
+            }
+            false => "destaging goes on: it is not held any more".to_owned(),
+        };
+        state.report(Some(&name), Severity::Info, &text);
+        Ok(held(query.hold.unwrap_or(0), &log))
     })
     .await
 }
 
-const NOT_HELD: Quiesced = Quiesced { held: false, hold: 0, primary_age_ns: 0 };
+const NOT_HELD: Quiesced = Quiesced { held: false, hold: 0, primary_age_ns: 0, paused: false };
+
+fn held(hold: u64, log: &LogStatistics) -> Quiesced {
+    Quiesced { held: true, hold, primary_age_ns: log.primary_age_ns, paused: log.is_paused }
+}
 
 /// A time that destaging may be held, or waited for.
 ///

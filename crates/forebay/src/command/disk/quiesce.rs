@@ -31,6 +31,9 @@ pub(super) async fn quiesce(args: QuiesceArgs) -> Result<()> {
             "nothing to hold: in this mode primary storage has every write that was answered"
                 .to_owned()
         }
+        (true, true) if quiesced.paused => {
+            format!("destaging stays paused: 'forebay disk resume {}' goes on with it", found.disk)
+        }
         (true, true) => "destaging goes on".to_owned(),
         (true, false) => format!(
             "primary storage is a crash-consistent image, {} old; destaging is held for {} (hold {})",
