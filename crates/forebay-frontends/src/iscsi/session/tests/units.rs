@@ -201,7 +201,7 @@ fn an_initiator_waits_for_a_unit_that_is_to_come() {
     let mut test = command(0, 3, 0, 0);
     let mut status = |world: &mut World, lun| {
         test.lun = Lun::new(lun).unwrap().encode();
-        world.send(0, test.clone(), &[])[0].end().0
+        world.send(0, test, &[])[0].end().0
     };
     assert_eq!(status(&mut world, 4), Status::Busy as u8);
     assert_eq!(status(&mut world, 5), Status::CheckCondition as u8, "no such unit");
