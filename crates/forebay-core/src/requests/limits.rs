@@ -26,6 +26,8 @@ use crate::geometry::REQUEST_MAX;
 use crate::ids::Nanos;
 use crate::request::{Op, Request};
 
+/// Compare-and-writes that went beyond the limits keep those after it waiting for so long at most, in addition to a burst.
+const DEBT_MAX: Nanos = Nanos::from_millis(1_000);
 /// A timer may be this late without lowering the rate.
 const LATE_MAX: Nanos = Nanos::from_millis(10);
 
@@ -79,6 +81,11 @@ impl Limiter {
         let goes_at_once = matches!(request.op, Op::CompareAndWrite { .. });
         if goes_at_once || self.held.is_empty() && self.due() <= now {
             self.let_go(request, now);
+            if goes_at_once {
+                let latest = now.plus(self.limits.burst).plus(DEBT_MAX);
+                self.requests = self.requests.min(latest);
+                self.bytes = self.bytes.min(latest);
+            }
             return true;
         }
         self.held.push_back((*request, now));
@@ -214,6 +221,18 @@ mod tests {
         assert!(limiter.take(&compare, Nanos(came)));
         assert_eq!(limiter.held() as usize, held);
         assert_eq!(limiter.deadline().0 - before.0, SECOND / 10, "the others wait for it");
+    }
+
+    #[test]
+    fn compare_and_writes_beyond_the_limit_keep_others_waiting_for_a_second() {
+        let mut limiter = limiter(Some(10), None, Nanos(0));
+        let came = Nanos(5 * SECOND);
+        let span = Span { offset: 0, len: 1024 };
+        let buffer = Buffer { span, window: ByteRange::at(0, 1024) };
+        let compare = Request { op: Op::CompareAndWrite { buffer, fua: false }, ..read(1000, 512) };
+        assert!((0..1000).all(|_| limiter.take(&compare, came)));
+        assert!(!limiter.take(&read(1, 512), came));
+        assert!(limiter.deadline() <= came.plus(DEBT_MAX), "{:?}", limiter.deadline());
     }
 
     #[test]

@@ -418,6 +418,11 @@ impl Device {
         self.awaited = luns.filter(|lun| self.units.iter().all(|unit| unit.lun != *lun)).collect();
     }
 
+    /// Of those, units with other numbers than these are not to come any more.
+    pub fn await_no_others(&mut self, is_one: impl Fn(u16) -> bool) {
+        self.awaited.retain(|lun| is_one(lun.number()));
+    }
+
     /// True when a unit with this number is to come.
     pub fn awaits(&self, lun: [u8; 8]) -> bool {
         let is_new = |lun: &Lun| self.units.iter().all(|unit| unit.lun != *lun);

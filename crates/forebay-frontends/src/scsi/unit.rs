@@ -224,7 +224,7 @@ impl LogicalUnit {
 
     /// True when initiators take it for the same disk as `other`.
     pub fn is_same_disk(&self, other: &LogicalUnit) -> bool {
-        self.identity == other.identity
+        self.identity == other.identity && self.export.uuid.is_some()
     }
 
     /// What reservations leave to whoever does not come through here.

@@ -189,11 +189,9 @@ impl LastWrite {
         if before != 0 && now.saturating_sub(before) < MEASURE_EVERY.as_nanos() as u64 {
             return false;
         }
+        let Ok(Some(ahead_ns)) = sidecar::clock_ahead(sidecar) else { return false };
         self.measured.store(now, Ordering::Relaxed);
-        match sidecar::clock_ahead(sidecar) {
-            Ok(Some(ahead_ns)) => self.set_clock(ahead_ns),
-            Ok(None) | Err(_) => false,
-        }
+        self.set_clock(ahead_ns)
     }
 
     /// True when only a write that is under way explains this modification time, or none does.

@@ -201,7 +201,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<i64> {
 /// # Errors
 /// The kernel's: no file can be made there.
 pub(super) fn clock_ahead(path: &Path) -> io::Result<Option<i64>> {
-    const SURE_WITHIN: Duration = Duration::from_millis(250);
+    const SURE_WITHIN: Duration = Duration::from_millis(750);
     let mut clock = path.as_os_str().to_owned();
     clock.push(".clock");
     match fs::remove_file(&clock) {

@@ -118,6 +118,7 @@ impl Portals {
         name: &Name,
         disk: UnitDisk,
     ) -> (Vec<IscsiPortal>, Vec<Error>) {
+        self.await_less(targets);
         let place = targets.iter().find_map(|spec| {
             let (number, _) = spec.luns.iter().find(|(_, unit)| *unit == name)?;
             Some((spec, *number))
@@ -149,6 +150,26 @@ impl Portals {
             tell_addresses(served, &behind, &addresses);
         }
         (new, missing)
+    }
+
+    /// What these targets do not say any more is not to come either.
+    fn await_less(&self, targets: &[IscsiSpec]) {
+        let bound = self.bound();
+        for (name, behind) in &bound.targets {
+            let spec = targets.iter().find(|spec| spec.target.0 == *name);
+            let mut device = behind.device.lock().unwrap_or_else(PoisonError::into_inner);
+            device.await_no_others(|number| spec.is_some_and(|it| it.luns.contains_key(&number)));
+        }
+        for portal in bound.portals.values() {
+            let mut served = portal.served.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_said = |name: &String| targets.iter().any(|spec| spec.target.0 == *name);
+            if !served.portal.awaited.iter().all(is_said) {
+                let Portal { targets, awaited } = &*served.portal;
+                let awaited = awaited.iter().filter(|name| is_said(name)).cloned().collect();
+                let portal = Arc::new(Portal { targets: targets.clone(), awaited });
+                *served = Arc::new(Served { portal, behind: served.behind.clone() });
+            }
+        }
     }
 
     /// A disk has ended for good: no initiator finds it any more, and another one may have its number.
@@ -351,11 +372,19 @@ impl Behind {
         let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         anyhow::ensure!(
             device.has_room_for(unit.lun),
-            "logical unit {number} of target {} still belongs to a disk that was there before: that has not ended, or an initiator \
-             lost it without a logout, and could write there what it has for the old disk. It is free when that initiator has \
-             logged in again, or after a restart",
+            "logical unit {number} of target {} is that of a disk that has not ended yet",
             spec.target
         );
+        if let [lost, more @ ..] = device.cut_off_from(&unit) {
+            anyhow::bail!(
+                "logical unit {number} of target {} was another disk before, which the initiator '{}' and {} more lost without a \
+                 logout: they could write here what they have for that one. The number is free when they have logged in again, or \
+                 after a restart; another number may be free now",
+                spec.target,
+                lost.name,
+                more.len()
+            );
+        }
         device.add(unit);
         drop(device);
         let mut handles = self.handles();

@@ -459,7 +459,7 @@ async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
     let (state, name, this) = (state.clone(), name.to_owned(), Arc::new(()));
     lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
     tokio::spawn(async move {
-        let ended = change::end(&state, &name, disk).await;
+        let ended = change::end(&state, &name, disk, &Consent::default()).await;
         loop {
             // A reload that is under way writes what is in force, and may list it again.
             let one = state.turns.reloading.lock().await;

@@ -164,7 +164,7 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
     let left = match state.find(&name.0) {
         Ok(served) => {
             consent.check(state, &served).await?;
-            change::end(state, &name.0, served).await?;
+            change::end(state, &name.0, served, consent).await?;
             None
         }
         Err(_) => refused::left_in_log(state, disk).await,

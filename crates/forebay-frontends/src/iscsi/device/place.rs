@@ -54,11 +54,21 @@ impl Device {
         self.tell_changed(place);
     }
 
-    /// True when no unit has this number, or one whose disk has ended, and nothing of that is left. An initiator that lost
-    /// the unit without a logout may still have writes for its disk, and must have seen first that it is gone.
+    /// True when no unit has this number, or one whose disk has ended, and nothing of that is left.
     pub fn has_room_for(&mut self, lun: Lun) -> bool {
         self.take_stored();
         self.place_of(lun).is_none_or(|place| self.beside[place].is_free())
+    }
+
+    /// The initiators that may still have writes for another disk with the number of this unit: they lost that one without a
+    /// logout, and have not come back and seen that it is gone.
+    pub fn cut_off_from(&self, unit: &Unit) -> &[Initiator] {
+        match self.place_of(unit.lun) {
+            Some(place) if !self.units[place].logical.is_same_disk(&unit.logical) => {
+                &self.beside[place].cut_off
+            }
+            Some(_) | None => &[],
+        }
     }
 
     /// The disk of a unit has ended for good: nobody finds the unit any more.
@@ -88,7 +98,7 @@ impl Beside {
 
     /// An initiator lost its session.
     pub(super) fn cut_off(&mut self, initiator: &Initiator) {
-        let is_known = self.has_ended || self.cut_off.contains(initiator);
+        let is_known = !self.is_shown || self.cut_off.contains(initiator);
         if !is_known && self.cut_off.len() < CUT_OFF_MAX {
             self.cut_off.push(initiator.clone());
         }
@@ -101,9 +111,9 @@ impl Beside {
         }
     }
 
-    /// True when its disk has ended, and no task, no keeper and no initiator has to do with it any more.
+    /// True when its disk has ended, and no task and no keeper has to do with it any more.
     fn is_free(&self) -> bool {
         let has_tasks = !self.order.is_empty() || self.cached > 0 || self.turns_off > 0;
-        self.has_ended && !has_tasks && self.waits.is_none() && self.cut_off.is_empty()
+        self.has_ended && !has_tasks && self.waits.is_none()
     }
 }

@@ -88,8 +88,13 @@ impl Session {
         list: Option<&[u8]>,
     ) -> Outcome {
         let task = self.task(key);
-        let reports_luns = task.wish.cdb.opcode() == 0xa0;
-        if task.unit.is_none() && device.awaits(task.wish.lun) && !reports_luns {
+        // REPORT LUNS is the target's. Hosts look for all units with an INQUIRY of the first one.
+        let is_of_target = match task.wish.cdb.opcode() {
+            0xa0 => true,
+            0x03 | 0x12 => task.wish.lun == [0; 8],
+            _ => false,
+        };
+        if task.unit.is_none() && device.awaits(task.wish.lun) && !is_of_target {
             return Outcome::Done(Response::of(Status::Busy));
         }
         let data_out = if task.wish.writes { task.wish.expected_len } else { 0 };

@@ -82,7 +82,7 @@ async fn a_disk_that_has_ended_leaves_its_number_to_the_next_and_nothing_behind(
         };
         if let Some((name, ended)) = before.take() {
             let (_, errors) = attach().await;
-            assert!(errors[0].to_string().contains("that has not ended"), "{errors:?}");
+            assert!(errors[0].to_string().contains("has not ended yet"), "{errors:?}");
             portals.detach(&name, &ended);
         }
         let (new, errors) = attach().await;

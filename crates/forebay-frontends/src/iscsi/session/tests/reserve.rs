@@ -164,7 +164,6 @@ fn what_was_stored_counts_without_whoever_asked_for_it() {
 fn the_number_of_a_unit_is_free_when_its_keeper_has_answered() {
     let (mut world, later) = storing();
     let zero = Lun::new(0).unwrap();
-    world.device.log_out(world.sessions[0].member());
     world.device.leave(world.sessions[0].member());
     world.sessions[0].end(&mut world.device);
     world.device.end_disk(DiskId(0));

@@ -168,7 +168,6 @@ fn a_number_is_not_free_while_a_task_of_its_disk_is_under_way() {
 
 #[test]
 fn a_number_is_not_free_while_an_initiator_that_was_cut_off_may_have_writes_for_the_disk() {
-    let five = Lun::new(5).unwrap();
     let mut device = Device::new(vec![unit(5, 7)]);
     let initiator = |isid| Initiator { name: "iqn.x:a".to_owned(), isid: [isid; 6] };
     let leave = |device: &mut Device, session, logs_out: bool| {
@@ -183,15 +182,16 @@ fn a_number_is_not_free_while_an_initiator_that_was_cut_off_may_have_writes_for_
         leave(&mut device, session, logs_out);
     }
     device.end_disk(DiskId(7));
-    assert!(!device.has_room_for(five));
+    let is_free = |device: &Device| device.cut_off_from(&unit(5, 8)).is_empty();
+    assert_eq!(device.cut_off_from(&unit(5, 8)), [initiator(2)]);
     let other = device.join(initiator(9), 1, None);
-    assert!(!device.has_room_for(five), "that is another one");
+    assert!(!is_free(&device), "that is another one");
     let back = device.join(initiator(2), 1, None);
-    assert!(device.has_room_for(five), "it has seen that the unit is gone");
+    assert!(is_free(&device), "it has seen that the unit is gone");
     for session in [other, back] {
         leave(&mut device, session, false);
     }
-    assert!(device.has_room_for(five), "nobody was cut off from a unit that had ended");
+    assert!(is_free(&device), "nobody was cut off from a unit that had ended");
 }
 
 #[test]
