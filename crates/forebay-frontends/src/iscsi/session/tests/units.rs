@@ -3,11 +3,12 @@ use super::*;
 const REPORT_LUNS: u8 = 0xa0;
 
 fn unit(lun: u16, disk: u32) -> Unit {
-    unit_named("later", lun, disk)
+    unit_of(Some([7; 16]), lun, disk)
 }
 
-fn unit_named(name: &str, lun: u16, disk: u32) -> Unit {
-    let export = Export { ports: port(), ..Export::new(name, SIZE) };
+/// A disk with an identity, or one that has but its name.
+fn unit_of(uuid: Option<[u8; 16]>, lun: u16, disk: u32) -> Unit {
+    let export = Export { ports: port(), uuid, ..Export::new("later", SIZE) };
     let logical = LogicalUnit::new(export);
     Unit { lun: Lun::new(lun).unwrap(), logical, disk: DiskId(disk), keeper: None }
 }
@@ -102,7 +103,8 @@ const IDENTITY: (u8, u8) = (0x3f, 0x03);
 fn a_number_goes_to_another_disk_when_its_own_has_ended_and_whoever_comes_hears_of_it() {
     let mut world = World::new(Rules::default(), 1);
     let five = Lun::new(5).unwrap();
-    world.device.add(unit_named("old", 5, 7));
+    let (old, new) = (Some([1; 16]), Some([2; 16]));
+    world.device.add(unit_of(old, 5, 7));
     assert!(!world.device.has_room_for(five) && world.device.has_room_for(Lun::new(6).unwrap()));
     // It is detached: one that comes meanwhile does not see it.
     world.device.show_served(|disk| disk != DiskId(7));
@@ -115,21 +117,21 @@ fn a_number_goes_to_another_disk_when_its_own_has_ended_and_whoever_comes_hears_
     world.device.show_served(|_| true);
     assert_eq!(luns(&mut world, 0), [0]);
     // The same disk, as initiators know it, then another one, and the first one once more.
-    for (name, disk, expect) in [
-        ("old", 8, &[POWER_ON][..]),
-        ("new", 9, &[POWER_ON, IDENTITY]),
-        ("new", 10, &[POWER_ON, IDENTITY]),
-        ("old", 11, &[POWER_ON, IDENTITY]),
+    for (identity, disk, expect) in [
+        (old, 8, &[POWER_ON][..]),
+        (new, 9, &[POWER_ON, IDENTITY]),
+        (new, 10, &[POWER_ON, IDENTITY]),
+        (old, 11, &[POWER_ON, IDENTITY]),
     ] {
         assert!(world.device.has_room_for(five));
-        world.device.add(unit_named(name, 5, disk));
+        world.device.add(unit_of(identity, 5, disk));
         assert_eq!(world.device.units.len(), 2, "in the place of the one before");
         assert_eq!(world.device.disks(), [DiskId(0), DiskId(disk)]);
         assert_eq!(luns(&mut world, 0), [0, 5]);
         assert_eq!(told(&mut world, 0, 0), [LUNS]);
-        assert_eq!(told(&mut world, 0, 5), expect, "{name} {disk}");
+        assert_eq!(told(&mut world, 0, 5), expect, "{disk}");
         world.sessions[0] = begin(&mut world.device, Rules::default(), 0);
-        assert_eq!(told(&mut world, 0, 5), expect, "{name} {disk}");
+        assert_eq!(told(&mut world, 0, 5), expect, "{disk}");
         assert_eq!(told(&mut world, 0, 0), [POWER_ON]);
         world.device.end_disk(DiskId(disk));
         assert_eq!(told(&mut world, 0, 0), [LUNS]);
@@ -143,7 +145,7 @@ fn a_target_serves_thousands_of_disks_one_after_the_other() {
     for disk in 1..5_000 {
         let lun = 1 + disk % 255;
         assert!(world.device.has_room_for(Lun::new(lun as u16).unwrap()));
-        world.device.add(unit_named(&format!("disk-{disk}"), lun as u16, disk));
+        world.device.add(unit_of(None, lun as u16, disk));
         let identity: &[_] = if disk > 255 { &[IDENTITY] } else { &[] };
         assert_eq!(told(&mut world, 0, lun as u16), [&[POWER_ON], identity].concat());
         world.device.end_disk(DiskId(disk));
@@ -182,8 +184,9 @@ fn a_number_is_not_free_while_an_initiator_that_was_cut_off_may_have_writes_for_
         leave(&mut device, session, logs_out);
     }
     device.end_disk(DiskId(7));
-    let is_free = |device: &Device| device.cut_off_from(&unit(5, 8)).is_empty();
-    assert_eq!(device.cut_off_from(&unit(5, 8)), [initiator(2)]);
+    assert!(device.cut_off_from(&unit(5, 8)).is_empty(), "the same disk");
+    let is_free = |device: &Device| device.cut_off_from(&unit_of(None, 5, 8)).is_empty();
+    assert_eq!(device.cut_off_from(&unit_of(None, 5, 8)), [initiator(2)]);
     let other = device.join(initiator(9), 1, None);
     assert!(!is_free(&device), "that is another one");
     let back = device.join(initiator(2), 1, None);
