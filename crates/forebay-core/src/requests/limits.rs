@@ -80,11 +80,12 @@ impl Limiter {
         // those after it wait longer.
         let goes_at_once = matches!(request.op, Op::CompareAndWrite { .. });
         if goes_at_once || self.held.is_empty() && self.due() <= now {
+            let before = (self.requests, self.bytes);
             self.let_go(request, now);
             if goes_at_once {
                 let latest = now.plus(self.limits.burst).plus(DEBT_MAX);
-                self.requests = self.requests.min(latest);
-                self.bytes = self.bytes.min(latest);
+                self.requests = self.requests.min(latest.max(before.0));
+                self.bytes = self.bytes.min(latest.max(before.1));
             }
             return true;
         }
@@ -231,6 +232,10 @@ mod tests {
         let buffer = Buffer { span, window: ByteRange::at(0, 1024) };
         let compare = Request { op: Op::CompareAndWrite { buffer, fua: false }, ..read(1000, 512) };
         assert!((0..1000).all(|_| limiter.take(&compare, came)));
+        let mut slow = self::limiter(None, Some(1 << 20), Nanos(0));
+        assert!(slow.take(&read(1, 16 << 20), came) && !slow.take(&read(2, 512), came));
+        let due = slow.deadline();
+        assert!(slow.take(&compare, came) && slow.deadline() >= due, "it forgives nobody");
         assert!(!limiter.take(&read(1, 512), came));
         assert!(limiter.deadline() <= came.plus(DEBT_MAX), "{:?}", limiter.deadline());
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -265,10 +265,6 @@ pub(super) async fn end(
     state.note_quiet(&disk, &drained);
     // Destaging may have taken hours.
     let standing = if disk.is_looked_at() { disk.standing_now().await } else { None };
-    if let Some(standing) = standing.as_ref().filter(|_| !consent.force) {
-        let held = format!("Forebay has the file open until it ends: {standing}");
-        return Err(end_badly(state, name, &disk, &held));
-    }
     let left = ending::left(&drained);
     let (noting, ended) = (disk.clone(), drained.clone());
     // It looks at primary storage once more, and may wait for it.
@@ -286,33 +282,32 @@ pub(super) async fn end(
         // A detach that was noted leaves nothing to warn of.
         (Left::OnPrimaryStorage, Ok(_)) => {
             state.note_ended(&disk, None);
-            let text = match standing {
-                None => "the disk was detached: primary storage has everything".to_owned(),
-                Some(standing) => format!("the disk was detached with --force: {standing}"),
+            let (severity, text) = match &standing {
+                None => {
+                    let text = "the disk was detached: primary storage has everything";
+                    (Severity::Info, text.to_owned())
+                }
+                Some(standing) if consent.force => {
+                    (Severity::Info, format!("the disk was detached with --force: {standing}"))
+                }
+                Some(standing) => {
+                    (Severity::Error, format!("the disk was detached, and meanwhile {standing}"))
+                }
             };
-            state.report(Some(name), Severity::Info, &text);
+            state.report(Some(name), severity, &text);
             // This first: the daemon may end now, and waits for whoever has begun with that.
             state.close_unused_flash().await;
             close_places(state);
+            ensure!(severity == Severity::Info, "disk '{name}': {text}");
             return Ok(());
         }
     };
-    Err(end_badly(state, name, &disk, &trouble))
-}
-
-/// A disk has ended, and not as it should: what is said of that.
-fn end_badly(
-    state: &Arc<ControlState>,
-    name: &str,
-    disk: &Arc<ServedDisk>,
-    trouble: &str,
-) -> Error {
     let trouble =
         format!("it was not detached as it should be, and is not served any more: {trouble}");
     state.report(Some(name), Severity::Error, &trouble);
-    state.note_ended(disk, Some(trouble.clone()));
+    state.note_ended(&disk, Some(trouble.clone()));
     close_places(state);
-    anyhow!("disk '{name}': {trouble}")
+    bail!("disk '{name}': {trouble}")
 }
 
 /// Closes where nobody is to find a disk any more; whoever asked for its end is answered meanwhile.

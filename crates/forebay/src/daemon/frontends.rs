@@ -137,6 +137,7 @@ impl Frontends {
 
     /// Nobody listens any more where the configuration names no place, or where no disk is served. Who listened there.
     pub(super) fn close_unused(&self, spec: &DaemonSpec) -> Vec<Arc<Served>> {
+        self.portals.await_less(&spec.targets);
         let is_unused =
             |place: &String, (state, served): &mut (Arc<ListenerState>, Arc<Served>)| {
                 let Some(wanted) = spec.listeners.iter().find(|it| it.place() == *place) else {

@@ -118,7 +118,6 @@ impl Portals {
         name: &Name,
         disk: UnitDisk,
     ) -> (Vec<IscsiPortal>, Vec<Error>) {
-        self.await_less(targets);
         let place = targets.iter().find_map(|spec| {
             let (number, _) = spec.luns.iter().find(|(_, unit)| *unit == name)?;
             Some((spec, *number))
@@ -153,7 +152,7 @@ impl Portals {
     }
 
     /// What these targets do not say any more is not to come either.
-    fn await_less(&self, targets: &[IscsiSpec]) {
+    pub fn await_less(&self, targets: &[IscsiSpec]) {
         let bound = self.bound();
         for (name, behind) in &bound.targets {
             let spec = targets.iter().find(|spec| spec.target.0 == *name);

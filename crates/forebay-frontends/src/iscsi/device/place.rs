@@ -21,11 +21,18 @@ impl Device {
             let is_same = self.units[place].logical.is_same_disk(&unit.logical);
             self.beside[place].is_another || !is_same
         });
+        // Whoever may have writes for the disk may have them when it goes once more.
+        let cut_off = match before {
+            Some(place) if self.units[place].logical.is_same_disk(&unit.logical) => {
+                std::mem::take(&mut self.beside[place].cut_off)
+            }
+            Some(_) | None => Vec::new(),
+        };
         let beside = Beside {
             is_shown: true,
             has_ended: false,
             is_another,
-            cut_off: Vec::new(),
+            cut_off,
             told: unit.logical.access_of_others(),
             waits: None,
             order: Order::new(),

@@ -132,7 +132,6 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
     text
 }
 
-/// What the destage journal does, and is worth now.
 /// What is out of the ordinary with the cache on flash.
 fn of_flash(engine: &Statistics) -> String {
     let is_given_up = engine.ring.as_ref().is_some_and(|ring| ring.state == IndexState::GivenUp);
@@ -145,6 +144,7 @@ fn of_flash(engine: &Statistics) -> String {
     }
 }
 
+/// What the destage journal does, and is worth now.
 fn of_journal(journal: &JournalStatistics, counters: &Counters) -> String {
     if !journal.is_used {
         return "not used any more: it could not be written".to_owned();

@@ -185,6 +185,8 @@ fn a_number_is_not_free_while_an_initiator_that_was_cut_off_may_have_writes_for_
     }
     device.end_disk(DiskId(7));
     assert!(device.cut_off_from(&unit(5, 8)).is_empty(), "the same disk");
+    device.add(unit(5, 8));
+    device.end_disk(DiskId(8));
     let is_free = |device: &Device| device.cut_off_from(&unit_of(None, 5, 8)).is_empty();
     assert_eq!(device.cut_off_from(&unit_of(None, 5, 8)), [initiator(2)]);
     let other = device.join(initiator(9), 1, None);
