@@ -416,6 +416,8 @@ const SENTENCES: [Sentences; 6] = [
                 "Detach again, if wanted.",
             ),
             (Info, "the disk was detached: primary storage has everything", "Nothing."),
+            (Info, "the disk was detached with --force: …", "Nothing."),
+            (Error, "the disk was detached, and meanwhile …", "Bring back a copy of the image."),
             (
                 Error,
                 "it was not detached as it should be, and is not served any more: …",
