@@ -3,11 +3,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import time
 
 from bed import MIB, eventually, need_program, on_tmpfs, pattern, test
 from test_reload import Served, client, disk
-from test_write_back import attach
+from test_write_back import attach, write_back
 
 
 @test(forebay_only=True)
@@ -116,3 +117,30 @@ def a_disk_with_the_last_copy_of_its_image_is_ended_by_consent_alone(bed):
 def copy_of(said):
     """From where the daemon says that the image can be copied."""
     return re.search(r"copy (/proc/\d+/fd/\d+) ", said).group(1)
+
+
+@test(forebay_only=True)
+def a_detach_is_cancelled_when_the_image_is_removed_while_it_destages(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    served = write_back(bed, "model:san?latency=300ms&inner=file:" + image)
+    h = attach(served)
+    for n in range(64):
+        h.pwrite(pattern(n * 131072, 4096, 1), n * 131072)
+    h.shutdown()
+    eventually(lambda: served.stats()["connections"] == 0, "its client has left")
+    ask = [bed.program, "disk", "detach", served.name, "--control", bed.path(served.name + ".control")]
+    detach = subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    eventually(lambda: served.stats()["is_detaching"], "it has begun")
+    os.unlink(image)
+    _, said = detach.communicate(timeout=60)
+    assert detach.returncode == 1 and "the detach was cancelled: the image" in said, said
+    assert not served.stats()["is_detaching"]
+    h = attach(served)
+    for n in range(64):
+        assert bytes(h.pread(4096, n * 131072)) == pattern(n * 131072, 4096, 1), n
+    h.shutdown()
+    eventually(lambda: served.stats()["connections"] == 0, "its client has left")
+    bed.run([*ask, "--force"])
+    served.was_ended = True
+    assert served.process.wait(timeout=60) == 0
+    assert "the disk was detached with --force: the image" in served.log()

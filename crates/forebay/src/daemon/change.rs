@@ -3,8 +3,9 @@
 //! They are carried out whether or not who asked waits for the answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -12,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_backends::size::rounded;
 use forebay_backends::{Look, Probe};
 use forebay_host::events::Severity;
-use forebay_shard::Gone;
+use forebay_shard::{Drained, Gone};
 use serde::Deserialize;
 
 use super::advice;
@@ -21,6 +22,9 @@ use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
 use super::served::ServedDisk;
 use crate::config::values::Mode;
+
+/// Time between two looks at the image of a disk that is being detached.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Asks a disk for a mode.
 ///
@@ -244,6 +248,39 @@ pub(super) async fn detach(
     }
 }
 
+/// Waits until everything is destaged and the disk has ended on its shard. That may take hours. When its image goes meanwhile,
+/// the file that is open is the last copy: the detach is cancelled, and the disk goes on.
+///
+/// # Errors
+/// The disk goes on.
+async fn drain(state: &ControlState, disk: &ServedDisk, consent: &Consent) -> Result<Drained> {
+    let mut detaching = std::pin::pin!(disk.handle.detach());
+    let mut cancelled = None;
+    loop {
+        tokio::select! {
+            ended = &mut detaching => {
+                return match (ended, cancelled) {
+                    (Err(_), Some(standing)) => {
+                        let text = format!("the detach was cancelled: {standing}");
+                        state.report(Some(disk.name()), Severity::Warning, &text);
+                        Err(anyhow!(text))
+                    }
+                    (ended, _) => ended,
+                };
+            }
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                if cancelled.is_none() && !consent.force && disk.is_looked_at() {
+                    cancelled = disk.standing_now().await;
+                    if cancelled.is_some() {
+                        // It may have ended by itself.
+                        let _ = disk.handle.pause(false).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Destages everything and ends the disk.
 ///
 /// # Errors
@@ -255,7 +292,7 @@ pub(super) async fn end(
     consent: &Consent,
 ) -> Result<()> {
     advice::settle(&disk).await;
-    let drained = match disk.handle.detach().await {
+    let drained = match drain(state, &disk, consent).await {
         Ok(drained) => drained,
         Err(why) => bail!("disk '{name}': {why:#}"),
     };
@@ -263,7 +300,7 @@ pub(super) async fn end(
     ensure!(drained.is_detaching, "disk '{name}': it was not detached: the daemon ended");
     let disk = state.as_it_is(&disk);
     state.note_quiet(&disk, &drained);
-    // Destaging may have taken hours.
+    // Between two looks.
     let standing = if disk.is_looked_at() { disk.standing_now().await } else { None };
     let left = ending::left(&drained);
     let (noting, ended) = (disk.clone(), drained.clone());
