@@ -417,6 +417,7 @@ const SENTENCES: [Sentences; 6] = [
             ),
             (Info, "the disk was detached: primary storage has everything", "Nothing."),
             (Info, "the disk was detached with --force: …", "Nothing."),
+            (Warning, "the detach was cancelled: …", "Copy the image, as the event says."),
             (Error, "the disk was detached, and meanwhile …", "Bring back a copy of the image."),
             (
                 Error,
