@@ -258,8 +258,11 @@ impl Parts {
         let range = cx.grid.granule_range(at.block, at.first, at.end);
         let buffer = self.requests.table[key].memory();
         let from = self.cache.use_ram(at, &cx.grid);
-        cx.push(Action::Copy { from, to: buffer.at(range) });
-        cx.counters.ram_read_bytes += range.len();
+        // An exact read may have a buffer for no more than that.
+        let wanted = range.intersect(job.target);
+        let from = from.part(wanted.start - range.start, wanted.len());
+        cx.push(Action::Copy { from, to: buffer.at(wanted) });
+        cx.counters.ram_read_bytes += wanted.len();
         job.found = FoundHere::Part;
         job.cursor = range.end;
     }

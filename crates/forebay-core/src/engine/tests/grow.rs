@@ -148,3 +148,29 @@ fn impossible_sizes_are_refused() {
     assert_eq!(rig.engine.grow(rig.now, END, &mut rig.actions), Ok(Growth::Done));
     assert_eq!(rig.engine.config().backend.size, END);
 }
+
+/// A client may take long to send what is to be compared.
+#[test]
+fn a_compare_whose_buffer_was_lent_before_the_disk_grew_compares_what_ram_has() {
+    let mut rig = odd(Config { ram_bytes: 256 * KIB, ..with_log() });
+    rig.tick(0);
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+    let sector = ByteRange::at(END - 512, 512);
+    let buffer = rig.engine.compare_buffer(sector).expect("a free buffer");
+    assert_eq!(rig.grow(LONGER), Growth::Done);
+    let page = END & !4095;
+    rig.write(1, page, 4096, 7);
+    rig.read(2, page, 4096);
+    rig.settle_log();
+    rig.slice(buffer.at(sector)).fill(70);
+    rig.slice(buffer.expected(sector)).fill(7);
+    rig.submit(3, sector.start, 512, Op::CompareAndWrite { buffer, fua: false });
+    rig.settle_log();
+    assert!(rig.replied(3).1.is_ok());
+    rig.read(4, page, 4096);
+    rig.settle_log();
+    let mut expected = [7; 4096];
+    expected[(sector.start - page) as usize..][..512].fill(70);
+    assert_eq!(rig.replied(4).2, expected);
+}
