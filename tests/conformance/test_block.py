@@ -85,6 +85,23 @@ def a_block_device_is_served_with_flash_on_another(bed):
 
 
 @test(forebay_only=True)
+def a_discard_reaches_a_device(bed):
+    image = bed.image("primary.raw", 16 * MIB)
+    with loop_device(image) as device:
+        disk = bed.disk("block:" + device, ram="4MiB")
+        h = client(disk)
+        h.flush()
+        before = os.stat(image).st_blocks
+        for _ in range(2):  # the second one when all is said of what the device can do
+            h.trim(4 * MIB + KIB, 4 * MIB - 512)
+        h.flush()
+        assert os.stat(image).st_blocks <= before - 4 * MIB // 512, "nothing was given back"
+        assert bytes(h.pread(64 * KIB, 3 * MIB)) == pattern(3 * MIB, 64 * KIB)
+        assert bytes(h.pread(64 * KIB, 9 * MIB)) == pattern(9 * MIB, 64 * KIB)
+        assert disk.stop() == 0
+
+
+@test(forebay_only=True)
 def a_write_smaller_than_the_blocks_of_a_device_keeps_its_neighbours(bed):
     with loop_device(bed.image("primary.raw", 16 * MIB), "--sector-size", "4096") as device:
         disk = bed.disk("block:" + device, ram="4MiB")

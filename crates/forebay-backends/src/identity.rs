@@ -108,6 +108,23 @@ pub(crate) fn is_buffered_loop(device: BorrowedFd<'_>) -> bool {
     dio.is_some_and(|dio| dio == "0")
 }
 
+/// False for a block device that discards nothing.
+pub(crate) fn discards(device: BorrowedFd<'_>) -> bool {
+    in_sysfs(device).is_none_or(|folder| can(&folder, "discard_max_bytes"))
+}
+
+/// False for a block device that is zeroed by being written to, by the kernel if by nobody else.
+pub(crate) fn zeroes(device: BorrowedFd<'_>) -> bool {
+    in_sysfs(device).is_none_or(|folder| can(&folder, "write_zeroes_max_bytes"))
+}
+
+/// `limit`: how many bytes a device takes at a time, in what the kernel tells of its queue.
+fn can(folder: &Path, limit: &str) -> bool {
+    // A partition lies in the folder of its device.
+    let of = |folder: &Path| line(&folder.join("queue").join(limit));
+    of(folder).or_else(|| of(folder.parent()?)).is_none_or(|most| most != "0")
+}
+
 fn in_sysfs(device: BorrowedFd<'_>) -> Option<PathBuf> {
     numbered(rustix::fs::fstat(device).ok()?.st_rdev)
 }
@@ -190,6 +207,14 @@ mod tests {
         let vda = sysfs("vda", &[("serial", "same"), ("dm/uuid", "\n")]);
         assert_ne!(vda, sysfs("vdb", &[("serial", "same")]), "two may be called the same");
         assert!(!vda.is_for_good());
+        sysfs("thin", &[("dm/uuid", "LVM-x"), ("queue/write_zeroes_max_bytes", "0\n")]);
+        sysfs("thin", &[("queue/discard_max_bytes", "1073741824\n")]);
+        sysfs("thin/thin1", &[("partition", "1\n")]);
+        for device in ["thin", "thin/thin1"] {
+            let can = |limit| can(&folder.path().join(device), limit);
+            assert!(can("discard_max_bytes") && !can("write_zeroes_max_bytes"), "{device}");
+        }
+        assert!(can(&folder.path().join("sdb"), "write_zeroes_max_bytes"), "nobody says otherwise");
         let image = folder.path().join("image");
         fs::write(&image, "x").unwrap();
         let backing = image.display().to_string();

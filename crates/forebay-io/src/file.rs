@@ -322,6 +322,19 @@ fn direct_blocks(fd: BorrowedFd<'_>, is_block_device: bool) -> Option<Blocks> {
     }
 }
 
+/// Tells a block device that a range is needed no more: whole blocks of it. Waits for the device.
+///
+/// # Errors
+/// The kernel's; not supported where the device discards nothing.
+pub fn discard(device: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    // `BLKDISCARD` of the kernel's `fs.h`.
+    const DISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+    // SAFETY: the kernel reads two numbers of 64 bits there, and nothing else.
+    let request = unsafe { rustix::ioctl::Setter::<DISCARD, [u64; 2]>::new([offset, len]) };
+    // SAFETY: the device's memory is none of this process.
+    Ok(unsafe { rustix::ioctl::ioctl(device, request) }?)
+}
+
 fn clear_direct(fd: &mut OwnedFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&*fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)?)

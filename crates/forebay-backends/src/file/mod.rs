@@ -3,16 +3,17 @@
 //! Opened with O_DIRECT unless the URI says otherwise or the file system cannot (then through the
 //! page cache), under an exclusive lock: two writers would corrupt each other. I/O runs on the
 //! shard's reactor; `SEEK_HOLE` may wait for metadata, so that a helper thread does it
-//! (`extents.rs`).
+//! (`thread.rs`).
 //!
 //! | operation | file | block device |
 //! |---|---|---|
 //! | flush | `fdatasync` | the same |
-//! | discard | `PUNCH_HOLE` | the same |
+//! | discard | `PUNCH_HOLE` | `BLKDISCARD`, on the helper thread |
 //! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | the same |
 //! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
 //!
-//! An operation that the kernel refuses as not supported is not tried again. A file system in
+//! An operation that the kernel refuses as not supported is not tried again. A block device that
+//! the kernel could only write zeroes to is said to have no other way. A file system in
 //! user space (FUSE) may take a hole for advice, as nbdfuse does, and leave the old bytes there.
 //! On it zeroes are never a hole.
 //!
@@ -23,6 +24,7 @@ mod extents;
 mod open;
 #[cfg(test)]
 mod tests;
+mod thread;
 
 use std::fs::File;
 use std::io;
@@ -44,9 +46,10 @@ use crate::backend::{
     Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes, status_of,
 };
 use crate::error::Error;
+use crate::identity;
 use crate::probe::Probe;
 use crate::uri::FileUri;
-use extents::ExtentsThread;
+use thread::{Answer, FileThread, Question};
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 /// A file system in user space, by its number in the kernel's `magic.h`.
@@ -67,7 +70,9 @@ pub struct FileBackend {
     /// Only to look at it.
     looks: Option<Arc<File>>,
     attached: Option<Attached>,
-    extents: Option<ExtentsThread>,
+    /// A device that may discard: with its lock, until that is done.
+    device: Option<Arc<OwnedFd>>,
+    thread: Option<FileThread>,
     running: Slab<Running>,
     /// The listener for writes.
     writes: Option<Arc<dyn Writes>>,
@@ -80,6 +85,8 @@ struct Holes {
     /// Operations that the kernel has not refused yet.
     can_punch: bool,
     can_zero: bool,
+    /// Of a device.
+    can_discard: bool,
     /// A hole reads as zeroes.
     are_zeroes: bool,
 }
@@ -135,11 +142,11 @@ impl FileBackend {
                 size: file.size(),
                 logical_block: file.logical_block(),
                 read_only: uri.read_only || options.read_only,
-                discard: true,
-                write_zeroes: true,
+                discard: !is_block || identity::discards(file.as_fd()),
+                write_zeroes: !is_block || identity::zeroes(file.as_fd()),
                 extents: looks.is_some() && !is_block,
                 in_page_cache: !file.is_direct()
-                    || is_block && crate::identity::is_buffered_loop(file.as_fd()),
+                    || is_block && identity::is_buffered_loop(file.as_fd()),
             },
             is_block,
             _behind: behind,
@@ -147,10 +154,16 @@ impl FileBackend {
             file: Some(Arc::new(file.into_fd())),
             looks,
             attached: None,
-            extents: None,
+            thread: None,
+            device: None,
             running: Slab::new(),
             writes: None,
-            holes: Holes { can_punch: true, can_zero: true, are_zeroes: is_block || !is_on_fuse },
+            holes: Holes {
+                can_punch: true,
+                can_zero: true,
+                can_discard: true,
+                are_zeroes: is_block || !is_on_fuse,
+            },
         }
     }
 
@@ -192,7 +205,8 @@ impl FileBackend {
     }
 
     fn start_discard(&mut self, cx: &mut Context<'_>, mut io: BackendIo) {
-        if !self.holes.can_punch {
+        let can_discard = if self.is_block { self.holes.can_discard } else { self.holes.can_punch };
+        if !can_discard {
             return refuse(cx, io, IoStatus::Unsupported);
         }
         // Blocks that are discarded only in part stay.
@@ -203,16 +217,41 @@ impl FileBackend {
             return refuse(cx, io, IoStatus::Ok);
         }
         io.range = ByteRange::new(start, end);
+        if self.is_block {
+            return self.discard_on_device(cx, io);
+        }
         self.start(cx, io, PUNCH);
     }
 
-    fn ask_for_extents(&mut self, cx: &mut Context<'_>, io: BackendIo) {
-        if self.extents.is_none() {
-            let file = self.looks.clone().expect("refused without it");
-            self.extents = ExtentsThread::start(file, cx.reactor.waker()).ok();
+    fn discard_on_device(&mut self, cx: &mut Context<'_>, io: BackendIo) {
+        if self.thread.is_none() {
+            let device = self.device.clone();
+            self.thread = device.and_then(|it| FileThread::start(it, cx.reactor.waker()).ok());
         }
-        match &self.extents {
-            Some(thread) => thread.ask(io.id, io.range),
+        let Some(thread) = &self.thread else { return refuse(cx, io, IoStatus::Unsupported) };
+        if let Some(writes) = &self.writes {
+            writes.begins();
+        }
+        thread.ask(io.id, Question::Discard, io.range);
+    }
+
+    /// What came of a discard on a device.
+    fn discarded(&mut self, done: &io::Result<()>) -> IoStatus {
+        if let Some(writes) = &self.writes {
+            writes.ended();
+        }
+        let status = done.as_ref().map_or_else(status_of, |()| IoStatus::Ok);
+        self.holes.can_discard &= status != IoStatus::Unsupported;
+        status
+    }
+
+    fn ask_for_extents(&mut self, cx: &mut Context<'_>, io: BackendIo) {
+        if self.thread.is_none() {
+            let file = self.looks.clone().expect("refused without it");
+            self.thread = FileThread::start(file, cx.reactor.waker()).ok();
+        }
+        match &self.thread {
+            Some(thread) => thread.ask(io.id, Question::Extents, io.range),
             None => {
                 let extents = extents::unknown(io.range);
                 cx.events.push(BackendEvent::Extents { id: io.id, extents });
@@ -309,6 +348,7 @@ impl Backend for FileBackend {
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {
         let file = self.file.take().expect("attached once");
+        self.device = self.is_block.then(|| file.clone());
         let file = cx.reactor.add_file(file).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })?;
@@ -352,8 +392,12 @@ impl Backend for FileBackend {
     }
 
     fn on_wake(&mut self, cx: &mut Context<'_>) {
-        if let Some(thread) = &self.extents {
-            thread.collect(cx.events);
+        while let Some((id, answer)) = self.thread.as_ref().and_then(FileThread::answer) {
+            let event = match answer {
+                Answer::Extents(extents) => BackendEvent::Extents { id, extents },
+                Answer::Discarded(done) => BackendEvent::Done { id, status: self.discarded(&done) },
+            };
+            cx.events.push(event);
         }
     }
 
@@ -375,7 +419,8 @@ impl Backend for FileBackend {
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {
-        (self.extents, self.looks, self.writes) = (None, None, None);
+        (self.thread, self.device) = (None, None);
+        (self.looks, self.writes) = (None, None);
         if let Some(Attached { file, .. }) = self.attached.take() {
             cx.reactor.remove_file(file);
         }

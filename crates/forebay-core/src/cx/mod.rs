@@ -51,8 +51,17 @@ pub(crate) struct Shared {
     pub misses: Misses,
     /// Primary storage may still carry out what a former process sent: what is read there now may be something else in a moment.
     pub is_unsettled: bool,
+    /// Ways to zero a range that primary storage has refused.
+    pub zeroes_refused: ZeroesRefused,
     /// Requests that may go on; run at the end of each public call.
     pub ready: VecDeque<Key>,
+}
+
+/// See [`Shared::zeroes_refused`]. Some can make holes only, and some only what keeps its space.
+#[derive(Debug, Default)]
+pub(crate) struct ZeroesRefused {
+    by_unmapping: bool,
+    that_stay_mapped: bool,
 }
 
 /// See the module.
@@ -91,6 +100,7 @@ impl Shared {
             counters: Counters::default(),
             misses: Misses::new(),
             is_unsettled: false,
+            zeroes_refused: ZeroesRefused::default(),
             ready: VecDeque::with_capacity(config.requests_max as usize),
             config,
         }
@@ -99,6 +109,23 @@ impl Shared {
     /// `range` grown to the logical blocks of primary storage.
     pub(crate) fn align_to_backend(&self, range: ByteRange) -> ByteRange {
         range.align_out(u64::from(self.config.backend.logical_block))
+    }
+
+    /// True when zeroes have to be written from memory: primary storage has no other way.
+    pub(crate) fn writes_zeroes(&self, may_unmap: bool) -> bool {
+        let ZeroesRefused { by_unmapping, that_stay_mapped } = self.zeroes_refused;
+        !self.config.backend.write_zeroes || if may_unmap { by_unmapping } else { that_stay_mapped }
+    }
+
+    /// True when zeroes may be holes, as far as is known.
+    pub(crate) fn makes_holes(&self) -> bool {
+        !self.writes_zeroes(true)
+    }
+
+    /// Primary storage has no way to zero a range but to be written to.
+    pub(crate) fn note_zeroes_refused(&mut self, may_unmap: bool) {
+        let ZeroesRefused { by_unmapping, that_stay_mapped } = &mut self.zeroes_refused;
+        *if may_unmap { by_unmapping } else { that_stay_mapped } = true;
     }
 
     /// A buffer that mirrors `range` grown to granules.

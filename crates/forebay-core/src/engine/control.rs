@@ -69,6 +69,11 @@ impl Engine {
         self.parts.mode
     }
 
+    /// True when zeroes may be holes of primary storage, as far as is known: what a guest unmaps need not be written.
+    pub fn makes_holes(&self) -> bool {
+        self.shared.makes_holes()
+    }
+
     /// From now on new requests are answered with [`IoStatus::ShuttingDown`]; what is in flight
     /// finishes.
     ///

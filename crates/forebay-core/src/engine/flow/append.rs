@@ -145,7 +145,7 @@ impl Parts {
             self.finish_zero(key, cx);
             return true;
         }
-        if job.kind == ZeroKind::Discard && !cx.config.backend.write_zeroes {
+        if job.kind == ZeroKind::Discard && !cx.makes_holes() {
             // It came while there was no log, which would have all of it written.
             self.end_discard(key, job, cx);
             return true;

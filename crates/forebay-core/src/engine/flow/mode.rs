@@ -142,7 +142,7 @@ impl Parts {
         let before = self.hold;
         let is_nearly_drained = || {
             let log = self.write_back.as_ref();
-            log.is_some_and(|log| is_nearly_drained(log, &shared.config))
+            log.is_some_and(|log| is_nearly_drained(log, shared))
         };
         let is_near = match change {
             ModeChange::Blocked { .. } => false,
@@ -246,8 +246,8 @@ fn hold_max(change: ModeChange, config: &Config) -> Nanos {
 }
 
 /// What is dirty will be destaged in a moment, as fast as it went lately.
-fn is_nearly_drained(log: &WriteBack, config: &Config) -> bool {
-    let pages = log.dirty_bytes() / PAGE + log.zero_pages_left(&config.backend);
+fn is_nearly_drained(log: &WriteBack, shared: &Shared) -> bool {
+    let pages = log.dirty_bytes() / PAGE + log.zero_pages_left(shared);
     log.makes_progress()
         && match log.ns_per_page() {
             0 => pages <= HOLD_PAGES,

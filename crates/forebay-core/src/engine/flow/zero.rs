@@ -47,8 +47,8 @@ impl Parts {
         let backend = cx.config.backend;
         let logical = u64::from(backend.logical_block);
         let start = request.range.start.next_multiple_of(logical);
-        // The log keeps a discard as zeroes, which primary storage has to write in the end.
-        let followed = if self.mode.logs() { backend.write_zeroes } else { backend.discard };
+        // The log keeps a discard as zeroes: without holes all of it would be written in the end.
+        let followed = if self.mode.logs() { cx.makes_holes() } else { backend.discard };
         let end = if followed { request.range.end & !(logical - 1) } else { start };
         let range = ByteRange::new(start, end.max(start));
         if range.is_empty() && !fua {
@@ -72,7 +72,7 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         let aligned = cx.align_to_backend(request.range) == request.range;
-        let by_writing = !cx.config.backend.write_zeroes;
+        let by_writing = cx.writes_zeroes(may_unmap);
         let is_slow = by_writing || !self.mode.logs() && !aligned;
         if is_slow && fast_only {
             return self.refuse(request, IoStatus::Unsupported, cx);
@@ -199,8 +199,13 @@ impl Parts {
                     self.requests.end_io(key, IoStatus::Ok, cx);
                     return self.on_zero_piece(key, cx);
                 }
-                ZeroKind::WriteZeroes { fast_only, .. } if !fast_only || job.cursor > start => {
+                ZeroKind::WriteZeroes { fast_only, may_unmap }
+                    if !fast_only || job.cursor > start =>
+                {
                     job.by_writing = true;
+                    if !fast_only {
+                        cx.note_zeroes_refused(may_unmap);
+                    }
                     self.requests.end_io(key, IoStatus::Ok, cx);
                     if self.requests.table[key].answered {
                         return self.finish_zero(key, cx);

@@ -334,6 +334,43 @@ fn written_zeroes_that_are_unsupported_are_an_error_and_wait_like_one() {
     assert!(rig.backend[4096..8192].iter().all(|&b| b == 0));
 }
 
+/// NFS 4.2 is one that makes holes alone.
+#[test]
+fn zeroes_that_may_be_holes_stay_holes_where_zeroes_that_keep_their_space_are_refused() {
+    let mut rig = write_back(with_log());
+    let mut refuse = |tag: u64, may_unmap| {
+        let op = Op::WriteZeroes { may_unmap, fast_only: false, fua: true };
+        rig.submit(tag, 4096, 4096, op);
+        rig.settle_until("Z 4096+4096");
+        let status = if may_unmap { IoStatus::Ok } else { IoStatus::Unsupported };
+        rig.complete(rig.find("Z 4096+4096"), status);
+        rig.log();
+        let next = rig.drawn();
+        rig.settle_log();
+        next
+    };
+    assert_eq!(refuse(1, false), ["W 4096+4096"]);
+    assert!(refuse(2, true).iter().all(|io| !io.starts_with('W')));
+}
+
+/// Nobody is helped by a trim that fills primary storage with zeroes.
+#[test]
+fn discards_do_not_enter_the_log_where_primary_storage_has_refused_holes() {
+    let mut rig = write_back(with_log());
+    let zeroes = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: true };
+    rig.submit(1, 4096, 4096, zeroes);
+    rig.settle_until("Z 4096+4096");
+    assert!(rig.engine.makes_holes());
+    rig.complete(rig.find("Z 4096+4096"), IoStatus::Unsupported);
+    rig.settle_log();
+    assert!(!rig.engine.makes_holes());
+    rig.submit(2, 65536, 65536, Op::Discard { fua: false });
+    rig.log();
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
+    assert!(rig.drawn().is_empty() && rig.engine.dirty_bytes() == 0);
+    rig.expect_bytes(65536, 4096, 16);
+}
+
 #[test]
 fn sectors_of_one_page_from_two_records_are_written_together_on_large_logical_blocks() {
     let mut config = with_log();

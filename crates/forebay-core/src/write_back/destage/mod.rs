@@ -131,8 +131,6 @@ pub(super) struct Running {
     reads_until: Nanos,
     /// Writes and zeroes of primary storage under way.
     pub(in crate::write_back) outstanding: u32,
-    /// Primary storage said that it can write zeroes, and could not.
-    zeroes_by_writing: bool,
 }
 
 /// How far destaging is.
@@ -261,7 +259,6 @@ impl Destager {
                 reads: 0,
                 reads_until: Nanos::NEVER,
                 outstanding: 0,
-                zeroes_by_writing: false,
             },
             batch: match journal {
                 Some(_) => Batch::journaled(places),

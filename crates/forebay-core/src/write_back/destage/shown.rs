@@ -2,7 +2,8 @@
 
 use super::WriteBack;
 use super::window::Supply;
-use crate::config::{BackendTraits, DestageOrder};
+use crate::config::DestageOrder;
+use crate::cx::Shared;
 use crate::geometry::{ByteRange, PAGE};
 use crate::ids::Sequence;
 use crate::write_back::format::index::PageIndex;
@@ -50,13 +51,13 @@ impl WriteBack {
 
     /// The zero records that primary storage does not have yet, as so many pages to write; each piece that it can zero
     /// itself counts as one.
-    pub(crate) fn zero_pages_left(&self, backend: &BackendTraits) -> u64 {
-        let destager = &self.destager;
-        let by_writing = !backend.write_zeroes || destager.running.zeroes_by_writing;
-        let unit = if by_writing { PAGE } else { super::ZEROES_PIECE_MAX };
+    pub(crate) fn zero_pages_left(&self, shared: &Shared) -> u64 {
+        let unit = |may_unmap| {
+            if shared.writes_zeroes(may_unmap) { PAGE } else { super::ZEROES_PIECE_MAX }
+        };
         let zeroes = self.log.index.zeroes();
-        let left = zeroes.filter(|zero| zero.sequence > destager.reached.done);
-        left.map(|zero| zero.range.len().div_ceil(unit)).sum()
+        let left = zeroes.filter(|zero| zero.sequence > self.destager.reached.done);
+        left.map(|zero| zero.range.len().div_ceil(unit(zero.may_unmap))).sum()
     }
 
     pub(crate) fn is_paused(&self) -> bool {

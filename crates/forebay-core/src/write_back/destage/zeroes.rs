@@ -20,11 +20,10 @@ impl WriteBack {
     pub(super) fn start_zero(&mut self, (zero, cursor): (ZeroItem, u64), cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         destager.running.outstanding += 1;
-        let backend = cx.config.backend;
-        let logical = u64::from(backend.logical_block);
+        let logical = u64::from(cx.config.backend.logical_block);
         let whole_end = zero.range.end & !(logical - 1);
         let has_blocks = cursor.is_multiple_of(logical) && cursor < whole_end;
-        if backend.write_zeroes && has_blocks && !destager.running.zeroes_by_writing {
+        if has_blocks && !cx.writes_zeroes(zero.may_unmap) {
             let piece = ByteRange::new(cursor, whole_end.min(cursor + ZEROES_PIECE_MAX));
             let op = IoOp::WriteZeroes { may_unmap: zero.may_unmap, fast_only: false };
             let kind = IoKind::Destager(DestageIo::Zero { end: piece.end, memory: (0, 0) });
@@ -108,7 +107,8 @@ impl WriteBack {
         }
         if status == IoStatus::Unsupported {
             // It cannot after all: from now on they are written.
-            destager.running.zeroes_by_writing = true;
+            let refused = destager.batch.zero().map(|(zero, _)| zero.may_unmap);
+            refused.into_iter().for_each(|may_unmap| cx.note_zeroes_refused(may_unmap));
         } else if !status.is_ok() {
             self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
         } else if !destager.flushes.redo {

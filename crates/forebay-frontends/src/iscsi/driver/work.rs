@@ -145,9 +145,7 @@ impl Connection {
                 (rest(range, progress, ZERO_PIECE), op)
             }
             // Blocks may stay mapped. Without holes all that a guest trims would be written.
-            Medium::Unmap { may_unmap: true, .. }
-                if !cx.port(disk).engine.config().backend.write_zeroes =>
-            {
+            Medium::Unmap { may_unmap: true, .. } if !cx.port(disk).engine.makes_holes() => {
                 return Asked::Nothing;
             }
             Medium::Unmap { ref ranges, may_unmap } => {
