@@ -343,14 +343,17 @@ fn shares_ram(spec: &DiskSpec, disk: &ServedDisk) -> Option<Share> {
     let blocks = |bytes: u64| bytes / block_size;
     // One that shares no more may have something else than it brought.
     let is_other = blocks(disk.info().ram_bytes) != blocks(spec.ram_bytes);
-    let room = opening::ram_room().max(spec.ram_bytes);
-    let limit = spec.ram_sharing.limit.min(room);
-    (spec.shares_ram() || is_other).then(|| Share {
-        whole: Whole::Ram,
-        unit: block_size,
-        brings: blocks(spec.ram_bytes) * block_size,
-        sharing: config::Sharing { limit, ..spec.ram_sharing },
-        limit,
+    (spec.shares_ram() || is_other).then(|| {
+        // The kernel takes long to say what room there is.
+        let room = opening::ram_room().max(spec.ram_bytes);
+        let limit = spec.ram_sharing.limit.min(room);
+        Share {
+            whole: Whole::Ram,
+            unit: block_size,
+            brings: blocks(spec.ram_bytes) * block_size,
+            sharing: config::Sharing { limit, ..spec.ram_sharing },
+            limit,
+        }
     })
 }
 

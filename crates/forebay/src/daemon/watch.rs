@@ -45,7 +45,7 @@ struct Watched {
 /// Watches disks; dropping it ends that after the round under way.
 #[derive(Debug)]
 pub(super) struct Watch {
-    disks: Arc<Rounds<Watched>>,
+    disks: Arc<Rounds<Box<Watched>>>,
 }
 
 impl Watch {
@@ -54,7 +54,7 @@ impl Watch {
     /// # Errors
     /// There is no thread to be had.
     pub(super) fn start(events: EventSender) -> std::io::Result<Watch> {
-        let disks = Arc::<Rounds<Watched>>::default();
+        let disks = Arc::<Rounds<Box<Watched>>>::default();
         let of = Arc::downgrade(&disks);
         std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
             while let Some(disks) = of.upgrade() {
@@ -69,7 +69,7 @@ impl Watch {
 
     /// Watches one disk more, if its primary storage tells anything.
     pub(super) fn add(&self, disk: &Arc<ServedDisk>) {
-        self.disks.add(Watched::of(disk));
+        self.disks.add(Watched::of(disk).map(Box::new));
     }
 }
 
@@ -138,12 +138,17 @@ impl Watched {
 
     /// Looks once; false when the disk is gone.
     fn look(&mut self, events: &EventSender) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        let asks_for_standing = self.looks.is_multiple_of(STANDING_EVERY);
+        // Without flash there is no note of its writes.
+        if self.last_write.is_none() && !asks_for_standing {
+            return self.disk.strong_count() > 0;
+        }
         let Some(disk) = self.disk.upgrade().filter(|disk| disk.is_looked_at()) else {
             return false;
         };
         self.look_at_times(&disk, events);
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(STANDING_EVERY) {
+        if !asks_for_standing {
             return true;
         }
         self.look_at_staging(&disk, events);
