@@ -336,7 +336,8 @@ def no_order_is_left_to_the_page_cache(bed):
             h.pwrite(pattern(block * 4096, 4096, 1), block * 4096, nbd.CMD_FLAG_FUA)
         eventually(lambda: disk.stats()["log"]["dirty_bytes"] == 0, "it is destaged")
         flushes, batches = count("backend_flushes") - before[0], count("destage_batches") - before[1]
-        assert query == "" or flushes >= batches - 1, (flushes, batches)
+        # Direct, the file system keeps back which holes were filled.
+        assert flushes >= batches - 1, (flushes, batches)
         said = bed.run([bed.program, "events", "--control", bed.path("disk.control")])
         assert ("through the page cache of this host" in said) == (query != ""), said
         assert disk.stop() == 0

@@ -35,9 +35,20 @@ pub struct Properties {
     pub write_zeroes: bool,
     /// Can tell holes from data.
     pub extents: bool,
-    /// What is written is in the page cache of this host, until it is flushed or the kernel chooses to: when the host
-    /// crashes, any of it may be lost, and later writes may not be.
-    pub in_page_cache: bool,
+    /// What is lost when this host crashes.
+    pub host_loses: HostLoses,
+}
+
+/// What a crash of this host may lose of that which was written to a backend and not flushed. What it loses may be older than
+/// what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostLoses {
+    /// Nothing: it is with the device or the server.
+    Nothing,
+    /// What fills holes, or makes them: the file system of this host keeps back where data lie, and writes the data.
+    Places,
+    /// Anything: it is in the page cache, until the kernel chooses to write it.
+    Anything,
 }
 
 /// One I/O for a backend. Memory spans are relative to `arena`.

@@ -85,7 +85,9 @@ pub mod uri;
 
 use std::time::Duration;
 
-pub use backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
+pub use backend::{
+    Backend, BackendEvent, BackendIo, Context, HostLoses, Properties, TokenRange, Writes,
+};
 pub use blocking::Blocking;
 pub use error::{Error, ErrorKind};
 pub use format::ImageFormat;

@@ -12,7 +12,9 @@ use forebay_core::status::IoStatus;
 use forebay_io::arena::Arena;
 use forebay_io::reactor::Completion;
 
-use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
+use crate::backend::{
+    Backend, BackendEvent, BackendIo, Context, HostLoses, Properties, TokenRange,
+};
 use crate::uri::MemUri;
 
 /// Unit of allocation.
@@ -36,7 +38,7 @@ impl MemBackend {
                 discard: true,
                 write_zeroes: true,
                 extents: true,
-                in_page_cache: false,
+                host_loses: HostLoses::Nothing,
             },
             pages: BTreeMap::new(),
         }

@@ -52,8 +52,6 @@ use crate::uri::FileUri;
 use thread::{Answer, FileThread, Question};
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
-/// A file system in user space, by its number in the kernel's `magic.h`.
-const FUSE: u64 = 0x6573_5546;
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
 /// See the module.
@@ -134,8 +132,7 @@ impl FileBackend {
     ) -> FileBackend {
         let is_block = file.is_block_device();
         let looks = open::reopen(file.as_fd()).map(|it| Arc::new(File::from(it)));
-        let is_on_fuse =
-            rustix::fs::fstatfs(file.as_fd()).is_ok_and(|found| found.f_type as u64 == FUSE);
+        let is_on_fuse = open::file_system(&file) == Some(open::FUSE);
         FileBackend {
             path: uri.path.clone(),
             properties: Properties {
@@ -145,8 +142,7 @@ impl FileBackend {
                 discard: !is_block || identity::discards(file.as_fd()),
                 write_zeroes: !is_block || identity::zeroes(file.as_fd()),
                 extents: looks.is_some() && !is_block,
-                in_page_cache: !file.is_direct()
-                    || is_block && identity::is_buffered_loop(file.as_fd()),
+                host_loses: open::host_loses(&file),
             },
             is_block,
             _behind: behind,

@@ -7,6 +7,7 @@ use forebay_io::file::{FileErrorKind, OpenFile, Options};
 use rustix::fs::{Mode, OFlags};
 
 use crate::OpenOptions;
+use crate::backend::HostLoses;
 use crate::error::{Error, ErrorKind};
 use crate::format::ImageFormat;
 use crate::identity;
@@ -63,6 +64,28 @@ pub(super) fn lock_file_of_loop(
         }
         // Nobody who can serve it as a file has it from here.
         Err(_) => Ok(None),
+    }
+}
+
+/// A file system in user space, by its number in the kernel's `magic.h`.
+pub(super) const FUSE: u64 = 0x6573_5546;
+/// File systems that keep nothing of direct I/O on this host, by the same numbers: NFS, CIFS and SMB2, Ceph, 9P; and in user space.
+const REMOTE: [u64; 6] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x0102_1997, FUSE];
+
+/// The file system of an open file, by its number.
+pub(super) fn file_system(file: &OpenFile) -> Option<u64> {
+    rustix::fs::fstatfs(file.as_fd()).ok().map(|found| found.f_type as u64)
+}
+
+/// What is lost of it with this host.
+pub(super) fn host_loses(file: &OpenFile) -> HostLoses {
+    let is_block = file.is_block_device();
+    if !file.is_direct() || is_block && identity::is_buffered_loop(file.as_fd()) {
+        HostLoses::Anything
+    } else if is_block || file_system(file).is_some_and(|found| REMOTE.contains(&found)) {
+        HostLoses::Nothing
+    } else {
+        HostLoses::Places
     }
 }
 

@@ -66,7 +66,9 @@ use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 use forebay_nbd::flags::TransmissionFlags;
 
-use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
+use crate::backend::{
+    Backend, BackendEvent, BackendIo, Context, HostLoses, Properties, TokenRange,
+};
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::probe::Probe;
@@ -166,7 +168,7 @@ impl NbdBackend {
             discard: can(TransmissionFlags::SEND_TRIM),
             write_zeroes: can(TransmissionFlags::SEND_WRITE_ZEROES),
             extents: export.allocation.is_some(),
-            in_page_cache: false,
+            host_loses: HostLoses::Nothing,
         };
         let len_max = u64::from(export.block_max / export.block_min * export.block_min);
         Ok(NbdBackend {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use forebay_backends::HostLoses;
 use forebay_core::config::DestageOrder;
 use forebay_core::ids::{Nanos, Uuid};
 use forebay_core::journal::{JournalConfig, Owner, Shape, Superblock};
@@ -51,7 +52,7 @@ impl Opening<'_> {
         match made {
             Ok((superblock, share)) => {
                 // What the host loses of it need not be what it loses of primary storage.
-                is_beside &= !share.backend.properties().in_page_cache;
+                is_beside &= share.backend.properties().host_loses == HostLoses::Nothing;
                 let journal = JournalConfig::new(superblock, session.generation);
                 config.journal = Some(JournalConfig { is_beside, ..journal });
                 Some(share)

@@ -1,6 +1,7 @@
 //! The write log of a disk that is opened: what a former run left in it goes on, or an empty one begins.
 
 use anyhow::Result;
+use forebay_backends::HostLoses;
 use forebay_backends::size::rounded;
 use forebay_core::config::{DestageOrder, GridOffset, Mode, WriteLogConfig};
 use forebay_core::geometry::PAGE;
@@ -32,9 +33,7 @@ impl Opening<'_> {
         wish.grid_offset = Some(log.grid_offset);
         let config = &mut self.config;
         let log_config = config.write_log.insert(log_config(self.spec.write_log.as_ref(), &log));
-        if self.backend.properties().in_page_cache {
-            self.notes.extend(keep_order(log_config));
-        }
+        self.notes.extend(keep_order(log_config, self.backend.properties().host_loses));
         config.grid_offset = GridOffset::Fixed(log.grid_offset);
         if wanted.is_some_and(|wanted| wanted != log.grid_offset) {
             self.notes.push((Severity::Warning, other_grid(log.grid_offset)));
@@ -80,12 +79,16 @@ fn log_config(spec: Option<&WriteLogSpec>, log: &OpenedLog) -> WriteLogConfig {
     }
 }
 
-/// Keeps the order of destaging also where the kernel writes in whatever order it likes.
-fn keep_order(log: &mut WriteLogConfig) -> Option<(Severity, String)> {
-    if log.barrier || !matches!(log.order, DestageOrder::Strict | DestageOrder::Journaled) {
+/// Keeps the order of destaging also where the kernel makes writes durable in whatever order it likes.
+fn keep_order(log: &mut WriteLogConfig, host_loses: HostLoses) -> Option<(Severity, String)> {
+    let is_ordered = matches!(log.order, DestageOrder::Strict | DestageOrder::Journaled);
+    if log.barrier || !is_ordered || host_loses == HostLoses::Nothing {
         return None;
     }
     log.barrier = true;
+    if host_loses == HostLoses::Places {
+        return None;
+    }
     let text = "primary storage is written through the page cache of this host, which writes it in any order: destaging \
                 flushes it between epochs, as with destage-barrier \"flush\"";
     Some((Severity::Info, text.to_owned()))
