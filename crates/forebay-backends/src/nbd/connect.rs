@@ -8,10 +8,8 @@
 //! every later one ([`Connector`]), never on a shard.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -25,8 +23,8 @@ use forebay_nbd::option_reply::{
 };
 use forebay_nbd::{Invalid, PAYLOAD_MAX};
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::dial::{self, Place, Stream, left};
 use crate::error::{Error, ErrorKind};
 use crate::uri::{NbdAddress, NbdUri};
 
@@ -63,23 +61,28 @@ pub(super) struct NewSession {
 impl NewSession {
     /// Whom a TCP connection leads to.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
-        let socket = self.sockets.first()?.try_clone().ok()?;
-        if self.is_local { None } else { TcpStream::from(socket).peer_addr().ok() }
+        if self.is_local { None } else { dial::peer(self.sockets.first()?) }
     }
 }
 
 /// Connects, with several connections if the server promises that a flush covers all of them.
 pub(super) fn open_session(uri: &NbdUri) -> Result<NewSession, Error> {
+    open_session_at(Place::of(&uri.address).map_err(|error| connect_error(uri, error))?, uri)
+}
+
+/// The same with its server looked up.
+pub(super) fn open_session_at(mut place: Place, uri: &NbdUri) -> Result<NewSession, Error> {
     let began = Instant::now();
     let deadline = began + HANDSHAKE_MAX.min(Duration::from_nanos(uri.timeout.0));
-    let (export, socket) = open_connection(uri, deadline)?;
+    let (export, socket) = open_connection(&place, uri, deadline)?;
+    place.narrow(&socket);
     let more_max = MORE_MAX.max(4 * began.elapsed());
     let mut sockets = vec![socket];
     if export.flags.has(TransmissionFlags::CAN_MULTI_CONN) {
         // A server may limit its connections, and let others wait without a word: what there is will do.
         for _ in 1..uri.connections {
             let deadline = deadline.min(Instant::now() + more_max);
-            match open_connection(uri, deadline) {
+            match open_connection(&place, uri, deadline) {
                 Ok((other, socket)) if other == export => sockets.push(socket),
                 Ok(_) | Err(_) => break,
             }
@@ -121,13 +124,13 @@ impl Connector {
     }
 }
 
-fn open_connection(uri: &NbdUri, deadline: Instant) -> Result<(Export, OwnedFd), Error> {
-    let at = format!("backend nbd {}", uri.address);
-    let stream = match &uri.address {
-        NbdAddress::Unix(path) => connect_unix(path, deadline).map(Stream::Unix),
-        NbdAddress::Tcp(host, port) => connect_tcp(host, *port, deadline).map(Stream::Tcp),
-    };
-    let stream = stream.map_err(|error| connect_error(&at, error))?;
+fn open_connection(
+    place: &Place,
+    uri: &NbdUri,
+    deadline: Instant,
+) -> Result<(Export, OwnedFd), Error> {
+    let stream = place.connect(deadline).map_err(|error| connect_error(uri, error))?;
+    let at = at(uri);
     let mut handshake = Handshake { at, stream, deadline, out: Vec::new(), data: Vec::new() };
     let export = handshake.negotiate(&uri.export)?;
     check_export(&handshake.at, &export)?;
@@ -138,12 +141,17 @@ fn open_connection(uri: &NbdUri, deadline: Instant) -> Result<(Export, OwnedFd),
     // From here on the reactor waits, and the session has its own time-outs.
     for timeout in [Timeout::Recv, Timeout::Send] {
         sockopt::set_socket_timeout(&socket, timeout, None)
-            .map_err(|error| connect_error(&handshake.at, error.into()))?;
+            .map_err(|error| connect_error(uri, error.into()))?;
     }
     Ok((export, socket))
 }
 
-fn connect_error(at: &str, error: io::Error) -> Error {
+/// The server in the words of an error.
+fn at(uri: &NbdUri) -> String {
+    format!("backend nbd {}", uri.address)
+}
+
+fn connect_error(uri: &NbdUri, error: io::Error) -> Error {
     let what = match error.kind() {
         io::ErrorKind::NotFound => {
             "nothing listens there (the socket does not exist): start the server first"
@@ -157,45 +165,7 @@ fn connect_error(at: &str, error: io::Error) -> Error {
         }
         _ => "cannot connect: check the address",
     };
-    Error::new(ErrorKind::Connect, format!("{at}: {what}")).because(error)
-}
-
-fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    // A server that does not accept must not hold us: the send time-out covers connect, too.
-    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(left(deadline)?))?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(UnixStream::from(socket))
-}
-
-fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left(deadline)?) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                // An idle session whose server is gone is lost before somebody needs it.
-                forebay_io::socket::keep_alive(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Time until the deadline.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left < Duration::from_micros(1) {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    Ok(left)
+    Error::new(ErrorKind::Connect, format!("{}: {what}", at(uri))).because(error)
 }
 
 /// An export that cannot be used is refused before any I/O.
@@ -221,11 +191,6 @@ fn check_export(at: &str, export: &Export) -> Result<(), Error> {
         ));
     }
     Ok(())
-}
-
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
 }
 
 /// How an option was answered.

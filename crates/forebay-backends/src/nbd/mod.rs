@@ -50,6 +50,7 @@
 
 mod arrived;
 mod connect;
+mod dial;
 mod hold;
 mod receive;
 mod requests;

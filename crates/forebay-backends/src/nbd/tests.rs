@@ -1,5 +1,6 @@
 //! Against a server that speaks as its script says, and one that others wrote.
 
+mod addresses;
 mod fence;
 mod server;
 

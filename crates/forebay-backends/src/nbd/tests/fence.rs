@@ -123,19 +123,25 @@ fn a_server_that_never_lets_go_counts_as_dead_after_the_fence() {
 
 #[test]
 fn a_reset_over_tcp_may_come_from_in_between_and_waits_for_the_fence() {
-    let server = Server::start_tcp(Script::bad(|connection, _, _| match connection {
-        0 => Misdeed::Close,
-        _ => Misdeed::None,
-    }));
+    let server = Server::start_tcp(
+        "127.0.0.1",
+        Script::bad(|connection, _, _| match connection {
+            0 => Misdeed::Close,
+            _ => Misdeed::None,
+        }),
+    );
     takes_the_fence(&server, "&connections=1&fence=150ms");
 }
 
 #[test]
 fn an_end_of_stream_over_tcp_may_be_a_proxys_and_waits_for_the_fence() {
-    let server = Server::start_tcp(Script::bad(|connection, _, _| match connection {
-        0 => Misdeed::CloseAfter,
-        _ => Misdeed::None,
-    }));
+    let server = Server::start_tcp(
+        "127.0.0.1",
+        Script::bad(|connection, _, _| match connection {
+            0 => Misdeed::CloseAfter,
+            _ => Misdeed::None,
+        }),
+    );
     takes_the_fence(&server, "&connections=1&fence=150ms");
 }
 

@@ -1,7 +1,7 @@
 //! An NBD server for tests that speaks as its script says, well or badly.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -94,7 +94,7 @@ impl Script {
 pub(super) struct Server {
     _folder: TempDir,
     pub(super) path: PathBuf,
-    tcp: Option<u16>,
+    tcp: Option<SocketAddr>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -146,11 +146,20 @@ impl Server {
     }
 
     /// Over TCP; connections end with a reset.
-    pub(super) fn start_tcp(script: Script) -> Server {
+    pub(super) fn start_tcp(host: &str, script: Script) -> Server {
+        Server::start_tcp_up_to(u32::MAX, host, script)
+    }
+
+    /// The same, and nobody listens any more after so many connections.
+    pub(super) fn start_tcp_up_to(connections_max: u32, host: &str, script: Script) -> Server {
         let folder = tempfile::tempdir().expect("a folder");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("bound").port();
-        Server::accept(script, folder, Some(port), move || {
+        let listener = TcpListener::bind((host, 0)).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let left = AtomicU32::new(connections_max);
+        Server::accept(script, folder, Some(address), move || {
+            if left.fetch_sub(1, Ordering::SeqCst) == 0 {
+                return Err(std::io::ErrorKind::Other.into());
+            }
             let stream = listener.accept()?.0;
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
             Ok(stream)
@@ -160,7 +169,7 @@ impl Server {
     fn accept<S: Read + Write + Send + 'static>(
         script: Script,
         folder: TempDir,
-        tcp: Option<u16>,
+        tcp: Option<SocketAddr>,
         accept: impl Fn() -> std::io::Result<S> + Send + 'static,
     ) -> Server {
         let shared = Arc::new(Shared::new(script));
@@ -183,7 +192,7 @@ impl Server {
         let path = self.path.display();
         match self.tcp {
             None => format!("nbd+unix:///disk?socket={path}{options}"),
-            Some(port) => format!("nbd://127.0.0.1:{port}/disk?read-only=off{options}"),
+            Some(address) => format!("nbd://{address}/disk?read-only=off{options}"),
         }
         .parse()
         .expect("a good URI")
@@ -195,6 +204,11 @@ impl Server {
 
     pub(super) fn bench(&self, options: &str) -> Bench {
         Bench::new(self.open(options).expect("it connects"))
+    }
+
+    /// Of a server over TCP.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.tcp.expect("over TCP")
     }
 
     pub(super) fn connections(&self) -> u32 {
@@ -214,7 +228,7 @@ impl Drop for Server {
         self.shared = Arc::new(Shared::new(Script { size: 0, ..Script::good() }));
         let _ = match self.tcp {
             None => UnixStream::connect(&self.path).map(drop),
-            Some(port) => TcpStream::connect(("127.0.0.1", port)).map(drop),
+            Some(address) => TcpStream::connect(address).map(drop),
         };
     }
 }

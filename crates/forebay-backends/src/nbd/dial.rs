@@ -1,0 +1,97 @@
+//! Reaching a server, with a time limit.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::uri::NbdAddress;
+
+/// Where the connections of one session go.
+#[derive(Debug)]
+pub(super) enum Place {
+    Unix(PathBuf),
+    /// The addresses of a host, in the order in which they are tried.
+    Tcp(Vec<SocketAddr>),
+}
+
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Place {
+    /// Looks the host's addresses up.
+    pub(super) fn of(address: &NbdAddress) -> io::Result<Place> {
+        Ok(match address {
+            NbdAddress::Unix(path) => Place::Unix(path.clone()),
+            NbdAddress::Tcp(host, port) => {
+                Place::Tcp((host.as_str(), *port).to_socket_addrs()?.collect())
+            }
+        })
+    }
+
+    /// Only the server that `socket` leads to. Each address of a host may be a server of its own,
+    /// and a flush there covers nothing of what this one was sent.
+    pub(super) fn narrow(&mut self, socket: impl AsFd) {
+        match self {
+            Place::Unix(_) => {}
+            Place::Tcp(addresses) => *addresses = peer(socket).into_iter().collect(),
+        }
+    }
+
+    pub(super) fn connect(&self, deadline: Instant) -> io::Result<Stream> {
+        match self {
+            Place::Unix(path) => connect_unix(path, deadline).map(Stream::Unix),
+            Place::Tcp(addresses) => connect_tcp(addresses, deadline).map(Stream::Tcp),
+        }
+    }
+}
+
+/// Whom a TCP connection leads to.
+pub(super) fn peer(socket: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getpeername(socket).ok().flatten()?.try_into().ok()
+}
+
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // A server that does not accept must not hold us: the send time-out covers connect, too.
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(left(deadline)?))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(address, left(deadline)?) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                // An idle session whose server is gone is lost before somebody needs it.
+                forebay_io::socket::keep_alive(&stream)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Time until the deadline.
+pub(super) fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left < Duration::from_micros(1) {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left)
+}
