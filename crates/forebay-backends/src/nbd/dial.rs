@@ -71,20 +71,28 @@ fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
+/// Tries one address after the other. One that drops packets leaves the others their share of the
+/// time.
 fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host name has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(address, left(deadline)?) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                // An idle session whose server is gone is lost before somebody needs it.
-                forebay_io::socket::keep_alive(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
+    let mut why = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host name has no address");
+    for (tried, address) in addresses.iter().enumerate() {
+        let share = left(deadline).map(|left| left / (addresses.len() - tried) as u32);
+        match share.and_then(|share| connect_to(address, share)) {
+            Ok(stream) => return Ok(stream),
+            // A host that refuses tells more than one that cannot be reached.
+            Err(_) if why.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => why = error,
         }
     }
-    Err(last)
+    Err(why)
+}
+
+fn connect_to(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(address, timeout)?;
+    stream.set_nodelay(true)?;
+    // An idle session whose server is gone is lost before somebody needs it.
+    forebay_io::socket::keep_alive(&stream)?;
+    Ok(stream)
 }
 
 /// Time until the deadline.
