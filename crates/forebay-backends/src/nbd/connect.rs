@@ -25,6 +25,7 @@ use forebay_nbd::{Invalid, PAYLOAD_MAX};
 use rustix::net::sockopt::{self, Timeout};
 
 use super::dial::{self, Place, Stream, left};
+use super::export::Export;
 use crate::error::{Error, ErrorKind};
 use crate::uri::{NbdAddress, NbdUri};
 
@@ -35,19 +36,6 @@ const MORE_MAX: Duration = Duration::from_secs(1);
 /// Replies to one option, at most; a server that sends more is not one.
 const REPLIES_MAX: usize = 64;
 const ALLOCATION: &str = "base:allocation";
-
-/// The server's information on the export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Export {
-    pub(super) size: u64,
-    pub(super) flags: TransmissionFlags,
-    pub(super) block_min: u32,
-    pub(super) block_max: u32,
-    /// Reads are answered with structured replies.
-    pub(super) structured: bool,
-    /// Number of the context `base:allocation`.
-    pub(super) allocation: Option<u32>,
-}
 
 /// Connections to one export, ready for requests.
 #[derive(Debug)]
@@ -133,7 +121,7 @@ fn open_connection(
     let at = at(uri);
     let mut handshake = Handshake { at, stream, deadline, out: Vec::new(), data: Vec::new() };
     let export = handshake.negotiate(&uri.export)?;
-    check_export(&handshake.at, &export)?;
+    export.check(&handshake.at)?;
     let socket = match handshake.stream {
         Stream::Unix(stream) => OwnedFd::from(stream),
         Stream::Tcp(stream) => OwnedFd::from(stream),
@@ -166,31 +154,6 @@ fn connect_error(uri: &NbdUri, error: io::Error) -> Error {
         _ => "cannot connect: check the address",
     };
     Error::new(ErrorKind::Connect, format!("{}: {what}", at(uri))).because(error)
-}
-
-/// An export that cannot be used is refused before any I/O.
-fn check_export(at: &str, export: &Export) -> Result<(), Error> {
-    let Export { size, block_min, block_max, .. } = *export;
-    let fail = |why: String| Err(Error::new(ErrorKind::Unsuitable, format!("{at}: {why}")));
-    if block_min > 4096 {
-        return fail(format!(
-            "its smallest block is {block_min} bytes; up to 4096 can be used: serve it with smaller blocks"
-        ));
-    }
-    if block_max < block_min {
-        return fail(format!(
-            "its largest request of {block_max} bytes is below its block of {block_min}"
-        ));
-    }
-    if size == 0 {
-        return fail("the export is empty".to_owned());
-    }
-    if size % u64::from(block_min) != 0 {
-        return fail(format!(
-            "its size of {size} bytes is no multiple of its block of {block_min} bytes: make it longer"
-        ));
-    }
-    Ok(())
 }
 
 /// How an option was answered.

@@ -45,12 +45,13 @@
 //!   back.
 //! - While there is no session, I/O waits; [`Backend::trouble`] says why. The engine has its own
 //!   time-outs. Where it is [told to](Backend::give_up_after), it fails after a while instead.
-//! - An export that comes back with another size, or that lost an ability, is refused.
+//! - An export that comes back shorter, or that lost an ability, is refused (`export.rs`).
 //! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
 
 mod arrived;
 mod connect;
 mod dial;
+mod export;
 mod hold;
 mod receive;
 mod requests;
@@ -74,7 +75,8 @@ use crate::error::Error;
 use crate::identity::Identity;
 use crate::probe::Probe;
 use crate::uri::NbdUri;
-use connect::{Connector, Export, NewSession};
+use connect::{Connector, NewSession};
+use export::Export;
 use hold::Hold;
 use requests::Requests;
 use session::Session;
@@ -83,8 +85,6 @@ use session::Session;
 const BACK_OFF_MIN: Nanos = Nanos::from_millis(100);
 /// Longest pause.
 const BACK_OFF_MAX: Nanos = Nanos::from_millis(5_000);
-/// Longest command without a payload; a power of two that fits its 32 bits.
-const LEN_MAX: u64 = 1 << 30;
 
 /// See the module.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub struct NbdBackend {
     uri: NbdUri,
     properties: Properties,
     identity: Option<Identity>,
-    /// The offer of the first session; later ones must offer the same.
+    /// What is used of the server's offer.
     export: Export,
     tokens: Option<TokenRange>,
     requests: Requests,
@@ -171,14 +171,13 @@ impl NbdBackend {
             extents: export.allocation.is_some(),
             host_loses: HostLoses::Nothing,
         };
-        let len_max = u64::from(export.block_max / export.block_min * export.block_min);
         Ok(NbdBackend {
             uri: uri.clone(),
             properties,
             identity,
             export,
             tokens: None,
-            requests: Requests::new(len_max.min(LEN_MAX), export.block_min.into()),
+            requests: Requests::new(export.len_max(), export.block_min.into()),
             hold: Hold::Off,
             session: None,
             held: Vec::new(),
@@ -318,21 +317,20 @@ impl NbdBackend {
         }
     }
 
-    /// A new session must offer what the first one did, and no fewer bytes.
-    fn accept(&mut self, new: NewSession) -> Result<NewSession, String> {
+    /// A new session must offer what the first one did, and no fewer bytes. One that became longer is used when the disk
+    /// is to be.
+    fn accept(&mut self, mut new: NewSession) -> Result<NewSession, String> {
         if new.export.size < self.properties.size {
             return Err(format!(
                 "the export came back with {} bytes instead of {}: give it its size back",
                 new.export.size, self.properties.size
             ));
         }
-        // One that became longer is used when the disk is to be.
-        if new.export != (Export { size: new.export.size, ..self.export }) {
-            return Err(
-                "the export came back with other abilities: restart the disk to use it".to_owned()
-            );
-        }
-        self.export = new.export;
+        let renewed =
+            self.export.renewed(new.export, self.properties.read_only).map_err(|how| {
+                format!("the export came back {how}: serve it as before, or restart the disk")
+            })?;
+        (self.export, new.export) = (renewed, renewed);
         Ok(new)
     }
 

@@ -22,7 +22,7 @@ use forebay_nbd::reply::{
     SimpleReply,
 };
 
-use super::connect::Export;
+use super::export::Export;
 use super::requests::Requests;
 use crate::backend::BackendEvent;
 

@@ -19,7 +19,8 @@ use forebay_io::reactor::{Completion, Reactor, SendPart, SocketId};
 use forebay_nbd::flags::{CommandFlags, TransmissionFlags};
 use forebay_nbd::request::{Command, RequestHeader};
 
-use super::connect::{Export, NewSession};
+use super::connect::NewSession;
+use super::export::Export;
 use super::receive::{Incoming, Sink};
 use super::requests::Requests;
 use crate::backend::{Context, TokenRange};

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod fence;
+mod returns;
 mod server;
 
 use std::io::Write;
@@ -18,7 +19,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::testing::Bench;
 use crate::{OpenOptions, Uri, open};
-use server::{Misdeed, SIZE, Script, Server, all_flags};
+use server::{Misdeed, Script, Server, all_flags};
 
 #[test]
 fn bytes_go_out_and_come_back_with_both_kinds_of_reply() {
@@ -355,22 +356,6 @@ fn a_flush_fails_when_the_writes_it_covers_were_on_the_lost_session() {
     assert_eq!(bench.flush(), IoStatus::IoError);
     assert_eq!(bench.sessions.as_bytes()[0], b'-', "it is told before");
     assert_eq!(bench.flush(), IoStatus::Ok);
-}
-
-#[test]
-fn an_export_that_comes_back_with_another_size_is_refused() {
-    let server = Server::start(Script::bad(|connection, _, _| match connection {
-        0 => Misdeed::Close,
-        _ => Misdeed::None,
-    }));
-    let mut bench = server.bench("&connections=1");
-    server.shared.script.lock().expect("no panic").size = SIZE / 2;
-    let (read, _) = bench.submit_read(ByteRange::at(0, 4096));
-    bench.until(|bench| bench.backend.trouble().is_some_and(|why| why.contains("instead of")));
-    assert!(!bench.ended.contains_key(&read), "it waits");
-    server.shared.script.lock().expect("no panic").size = SIZE;
-    assert_eq!(bench.end_of(read), IoStatus::Ok);
-    assert_eq!(bench.backend.trouble(), None);
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! A server's offer, and what of it has to come back with a later session.
+//!
+//! | | in a later session |
+//! |---|---|
+//! | flush, and FUA writes where there is no flush | must be there, and what is new is used: durability is as this server has it |
+//! | discard, write-zeroes, fast zeroes, extents | must be there; what is new is not used, since nobody counts on it |
+//! | block sizes | must allow all requests of the first session, which stay the same |
+//! | structured replies, number of a context, several connections | each session has its own |
+
+use forebay_nbd::flags::TransmissionFlags;
+
+use crate::error::{Error, ErrorKind};
+
+/// Longest command without a payload; a power of two that fits its 32 bits.
+const LEN_MAX: u64 = 1 << 30;
+
+/// The server's information on the export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Export {
+    pub(super) size: u64,
+    pub(super) flags: TransmissionFlags,
+    pub(super) block_min: u32,
+    pub(super) block_max: u32,
+    /// Reads are answered with structured replies.
+    pub(super) structured: bool,
+    /// Number of the context `base:allocation`.
+    pub(super) allocation: Option<u32>,
+}
+
+impl Export {
+    /// An export that cannot be used is refused before any I/O.
+    pub(super) fn check(&self, at: &str) -> Result<(), Error> {
+        let Export { size, block_min, block_max, .. } = *self;
+        let fail = |why: String| Err(Error::new(ErrorKind::Unsuitable, format!("{at}: {why}")));
+        if block_min > 4096 {
+            return fail(format!(
+                "its smallest block is {block_min} bytes; up to 4096 can be used: serve it with smaller blocks"
+            ));
+        }
+        if block_max < block_min {
+            return fail(format!(
+                "its largest request of {block_max} bytes is below its block of {block_min}"
+            ));
+        }
+        if size == 0 {
+            return fail("the export is empty".to_owned());
+        }
+        if size % u64::from(block_min) != 0 {
+            return fail(format!(
+                "its size of {size} bytes is no multiple of its block of {block_min} bytes: make it longer"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Longest request: whole blocks.
+    pub(super) fn len_max(&self) -> u64 {
+        u64::from(self.block_max / self.block_min * self.block_min).min(LEN_MAX)
+    }
+
+    /// What is used of the server's `new` offer after this one.
+    ///
+    /// # Errors
+    /// Why it cannot take the place of this one: how it came back.
+    pub(super) fn renewed(&self, new: Export, read_only: bool) -> Result<Export, &'static str> {
+        let (flush, fua) = (TransmissionFlags::SEND_FLUSH, TransmissionFlags::SEND_FUA);
+        let is_gone = |flag| self.flags.has(flag) && !new.flags.has(flag) && !read_only;
+        let ways = [
+            (new.flags.has(TransmissionFlags::READ_ONLY) && !read_only, "read-only"),
+            (is_gone(flush), "without flush"),
+            (is_gone(fua) && !self.flags.has(flush), "without FUA writes"),
+            (is_gone(TransmissionFlags::SEND_TRIM), "without discards"),
+            (is_gone(TransmissionFlags::SEND_WRITE_ZEROES), "without write-zeroes"),
+            (is_gone(TransmissionFlags::SEND_FAST_ZERO), "without fast zeroes"),
+            (self.allocation.is_some() && new.allocation.is_none(), "without block status"),
+            (new.block_min > self.block_min, "with a larger smallest block"),
+            (u64::from(new.block_max) < self.len_max(), "with a smaller largest request"),
+        ];
+        if let Some((_, how)) = ways.into_iter().find(|(is_so, _)| *is_so) {
+            return Err(how);
+        }
+        let flags = [flush, fua]
+            .into_iter()
+            .fold(self.flags, |flags, flag| flags.with_if(new.flags.has(flag), flag));
+        let Export { block_min, block_max, .. } = *self;
+        Ok(Export { flags, block_min, block_max, ..new })
+    }
+}
