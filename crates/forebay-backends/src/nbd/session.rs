@@ -107,6 +107,16 @@ impl Message {
     }
 }
 
+impl Connection {
+    /// Sends nothing more to a peer whose bytes have no meaning, so that it closes. In the middle of
+    /// a request that would look like a broken client, which is closed at once.
+    fn end_garbled(&self, reactor: &mut Reactor) {
+        if self.peer == Peer::Garbled && self.outgoing.is_none() {
+            reactor.end_sending(self.socket);
+        }
+    }
+}
+
 impl Session {
     /// Takes the sockets and begins to listen on them when it has all. After an error the session is closed, and nothing is
     /// in flight.
@@ -251,10 +261,7 @@ impl Session {
         if understood.is_err() {
             connection.peer = Peer::Garbled;
             connection.incoming.discard(Vec::new());
-            // In the middle of a request it would look like a broken client, which is closed at once.
-            if connection.outgoing.is_none() {
-                cx.reactor.end_sending(connection.socket);
-            }
+            connection.end_garbled(cx.reactor);
         }
         self.receive(index, cx.reactor);
         understood.map_err(|what| format!("the server broke the protocol: {what}"))
@@ -392,6 +399,7 @@ impl Session {
         }
         if message.sent == message.len() {
             connection.outgoing = None;
+            connection.end_garbled(reactor);
             return Ok(());
         }
         let (header, payload) = message.rest();

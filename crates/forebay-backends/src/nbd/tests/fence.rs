@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_io::clock::now_nanos;
+use forebay_nbd::info::BlockSizes;
 use forebay_nbd::request::Command;
 
 use super::server::{Misdeed, Script, Server};
@@ -84,6 +85,25 @@ fn garbage_is_read_to_its_end_before_a_write_is_sent_again() {
     let mut bench = server.bench("&connections=1&fence=10m");
     let write = bench.submit_write(RANGE, 1);
     bench.submit_read(ByteRange::at(0, 4096));
+    assert_eq!(bench.end_of(write), IoStatus::Ok);
+    assert_eq!(bench.sessions, "-+");
+}
+
+#[test]
+fn garbage_is_read_to_its_end_also_when_it_comes_in_the_middle_of_a_request() {
+    let misdeed = |connection, _, command| match command {
+        Command::Write if connection == 0 => Misdeed::Silence,
+        Command::Read if connection == 0 => Misdeed::LateGarbage,
+        _ => Misdeed::None,
+    };
+    let blocks = Some(BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 });
+    let server = Server::start(Script { blocks, ..Script::bad(misdeed) });
+    let mut bench = server.bench("&connections=1&fence=10m");
+    bench.submit_read(ByteRange::at(0, 4096));
+    let write = bench.submit_write(ByteRange::at(0, 2 << 20), 1);
+    // The server reads on behind its garbage: the socket takes no more of the write until then.
+    bench.until(|bench| bench.reactor.in_flight() == 2);
+    server.shared.open_gate();
     assert_eq!(bench.end_of(write), IoStatus::Ok);
     assert_eq!(bench.sessions, "-+");
 }

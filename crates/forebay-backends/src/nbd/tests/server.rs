@@ -53,6 +53,8 @@ pub(super) enum Misdeed {
     /// Does as asked, and closes instead of saying so.
     CloseAfter,
     Garbage,
+    /// The same once the test says so.
+    LateGarbage,
     WrongCookie,
     Silence,
     /// Does as asked once the test says so, and closes instead of saying so.
@@ -281,7 +283,12 @@ fn serve(mut stream: impl Read + Write, connection: u32, shared: &Shared) -> std
                 carry_out(shared, structured, header, command, &payload);
                 return Ok(());
             }
-            Misdeed::Garbage => answer.extend_from_slice(&[0x5a; 64]),
+            misdeed @ (Misdeed::Garbage | Misdeed::LateGarbage) => {
+                if misdeed == Misdeed::LateGarbage {
+                    shared.wait_at_gate();
+                }
+                answer.extend_from_slice(&[0x5a; 64]);
+            }
             Misdeed::WrongCookie => {
                 let wrong = RequestHeader { cookie: header.cookie ^ 1 << 40, ..header };
                 answer = carry_out(shared, structured, wrong, command, &payload);
