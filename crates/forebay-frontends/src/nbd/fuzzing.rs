@@ -16,7 +16,7 @@ use forebay_nbd::flags::ChunkFlags;
 use forebay_nbd::reply::{BlockStatus, ChunkKind, ErrorChunk, OffsetData, ReplyHeader};
 use forebay_nbd::request::RequestHeader;
 
-use super::handshake::{Handshake, Negotiated, OPTIONS_MAX, Outcome};
+use super::handshake::{Handshake, Negotiated, Outcome, options_max};
 use super::session::{REQUESTS_MAX, Session, Step};
 use super::{Contexts, Export};
 
@@ -47,7 +47,7 @@ pub fn nbd_handshake(data: &[u8]) {
             }
         }
     }
-    assert!(out.len() <= OPTIONS_MAX as usize * 1024, "answers are bounded");
+    assert!(out.len() <= options_max(exports.len()) as usize * 1024, "answers are bounded");
 }
 
 /// A transmission phase: one byte of set-up, one byte = bytes fed at a time (0: all), the rest is the

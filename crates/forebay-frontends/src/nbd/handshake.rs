@@ -7,7 +7,7 @@
 //!                       └──────── broken protocol, ABORT, limits ────────► Close
 //! ```
 //!
-//! Limits: [`OPTIONS_MAX`] options per connection, [`OPTION_DATA_MAX`] bytes of data each. A
+//! Limits: [`options_max`] options per connection, [`OPTION_DATA_MAX`] bytes of data each. A
 //! client that exceeds them gets an error where the protocol allows it, and is closed. Time
 //! limits are the caller's.
 //!
@@ -28,8 +28,11 @@ use forebay_nbd::{Invalid, OPTION_DATA_MAX};
 use super::contexts::{Contexts, MetaContext};
 use super::export::Export;
 
-/// Options that a client may send before it must have chosen an export.
-pub const OPTIONS_MAX: u32 = 256;
+/// Options that a client may send before it must have chosen one of so many exports. A client that
+/// lists them asks several things of each.
+pub const fn options_max(exports: usize) -> u32 {
+    256 + 8 * exports as u32
+}
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,9 +73,9 @@ pub enum CloseReason {
     /// `EXPORT_NAME` with a name that is not offered.
     #[error("no export is named {0:?}")]
     UnknownExport(String),
-    /// More than [`OPTIONS_MAX`] options.
-    #[error("more than {OPTIONS_MAX} options")]
-    TooManyOptions,
+    /// More than [`options_max`] options.
+    #[error("more than {0} options")]
+    TooManyOptions(u32),
 }
 
 /// One connection before its transmission phase. Sends nothing itself: bytes to send are appended to
@@ -157,8 +160,8 @@ impl Handshake {
             });
         }
         let Some(header) = OptionHeader::decode(input)? else { return Ok(Step::NeedMore) };
-        if self.options == OPTIONS_MAX {
-            return Err(CloseReason::TooManyOptions);
+        if self.options == options_max(self.exports.len()) {
+            return Err(CloseReason::TooManyOptions(self.options));
         }
         if cfg!(feature = "planted-bugs") && header.len == 13 {
             panic!("planted: an option with 13 bytes of data");

@@ -11,7 +11,7 @@ use forebay_nbd::option::{
 use forebay_nbd::option_reply::{self, ExportNameReply, OptionReply, OptionReplyHeader};
 use proptest::prelude::*;
 
-use super::{CloseReason, Handshake, Negotiated, OPTIONS_MAX, Outcome};
+use super::{CloseReason, Handshake, Negotiated, Outcome, options_max};
 use crate::nbd::{Contexts, Export};
 
 fn exports() -> Arc<[Export]> {
@@ -269,11 +269,28 @@ fn a_client_that_claims_4_gib_of_option_data_is_told_and_closed() {
 #[test]
 fn a_client_that_never_chooses_is_closed() {
     let mut handshake = greeted();
-    for _ in 0..OPTIONS_MAX {
+    let count = options_max(exports().len());
+    for _ in 0..count {
         ask(&mut handshake, &bare(OptionKind::List));
     }
     let outcome = handshake.feed(&bare(OptionKind::List), &mut Vec::new());
-    assert_eq!(outcome, Outcome::Close(CloseReason::TooManyOptions));
+    assert_eq!(outcome, Outcome::Close(CloseReason::TooManyOptions(count)));
+}
+
+#[test]
+fn a_client_that_lists_many_exports_may_ask_about_each() {
+    let names: Vec<String> = (0..200).map(|n| format!("disk{n}")).collect();
+    let exports = names.iter().map(|name| Export::new(name, 1 << 20)).collect();
+    let mut out = Vec::new();
+    let mut handshake = Handshake::start(exports, &mut out);
+    assert_eq!(handshake.feed(&both_flags().to_bytes(), &mut out), Outcome::Continue);
+    ask(&mut handshake, &bare(OptionKind::StructuredReply));
+    assert_eq!(ask(&mut handshake, &bare(OptionKind::List)).len(), 201);
+    for name in &names {
+        ask(&mut handshake, &info(OptionKind::Info, name, &[InfoKind::Description]));
+        ask(&mut handshake, &meta(OptionKind::ListMetaContext, name, &[]));
+    }
+    assert_eq!(go(&mut handshake, "disk199").0, 199);
 }
 
 #[test]
