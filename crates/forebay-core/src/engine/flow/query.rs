@@ -23,9 +23,10 @@ const EXTENTS_MAX: usize = 256;
 const BLOCKS_MAX: usize = 16_384;
 /// The same while the write log holds something, which is looked at page by page.
 const LOGGED_BLOCKS_MAX: usize = 512;
-/// Bytes of an answer about allocation; it ends there. Writes to them wait for primary storage's, and so many are compared with
-/// the log.
+/// Bytes of an answer about allocation; it ends there. Writes to them wait for primary storage's.
 const PART_MAX: u64 = 256 << 20;
+/// The same while the write log holds something: each page of them is looked up in it.
+const LOGGED_PART_MAX: u64 = 64 << 20;
 
 impl Parts {
     pub(in crate::engine) fn submit_allocation(&mut self, request: Request, cx: &mut Cx<'_>) {
@@ -59,7 +60,7 @@ impl Parts {
         // The question was grown to logical blocks; the answer is cut back to the request.
         let mut position = cx.align_to_backend(entry.range).start;
         let first = cx.actions.extents.len();
-        let mut compared_max = PART_MAX;
+        let mut compared_max = LOGGED_PART_MAX;
         for extent in extents.iter().filter(|e| e.len > 0) {
             let end = position.saturating_add(extent.len).min(entry.range.end);
             let part = ByteRange { start: position, end: end.max(position) }.intersect(entry.range);

@@ -385,3 +385,19 @@ fn what_primary_storage_said_before_it_was_destaged_makes_no_hole_of_it() {
     let whole = Extent { len: 64 * KIB, state: ExtentState::Allocated };
     assert_eq!(rig.actions.extents, [whole]);
 }
+
+#[test]
+fn an_answer_about_a_long_hole_ends_where_the_log_was_looked_through() {
+    use crate::action::{Extent, ExtentState::Hole};
+    let mut config = with_log();
+    config.backend.size = 200 << 20;
+    let mut rig = write_back(config);
+    rig.write(1, 199 << 20, 4096, 7);
+    let long = 128 << 20;
+    rig.submit(2, 0, long, Op::Allocation);
+    let at = rig.find(&format!("E 0+{long}"));
+    let asked = rig.pending.remove(at);
+    let hole = [Extent { len: long, state: Hole }];
+    rig.engine.complete_extents(rig.now, asked.id, &hole, &mut rig.actions);
+    assert_eq!(rig.actions.extents, [Extent { len: 64 << 20, state: Hole }]);
+}

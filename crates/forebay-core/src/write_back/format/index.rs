@@ -317,22 +317,34 @@ impl LogIndex {
         layers
     }
 
-    /// True when the log holds something of `range`.
+    /// True when the log holds something of `range`. Takes time for its pages, or for all places where those are fewer.
     pub fn touches(&self, range: ByteRange) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        if range.len() / PAGE <= u64::from(self.live) {
-            return self.grid.pages(range).any(|page| {
-                let touched = self.grid.sectors(page, range);
-                !self.layers(page).sectors().intersect(touched).is_empty()
-            });
-        }
         let shows = |entry: &Entry| {
             !entry.visible.is_empty()
                 && !entry.visible.intersect(self.grid.sectors(entry.page, range)).is_empty()
         };
-        self.zeroes.iter().any(|zero| zero.range.overlaps(range)) || self.entries.iter().any(shows)
+        // What hides a zero record holds the same sectors.
+        let is_zeroed = |zero: &ZeroRecord| zero.range.overlaps(range);
+        !range.is_empty()
+            && (self.zeroes.iter().any(is_zeroed) || self.candidates(range).any(shows))
+    }
+
+    /// The entries among which are all that show something of `range`.
+    fn candidates(&self, range: ByteRange) -> impl Iterator<Item = &Entry> {
+        let places = self.entries.len();
+        let (pages, places) = match self.live {
+            0 => (ByteRange::default(), 0),
+            _ if range.len() / PAGE <= places as u64 => (range, 0),
+            _ => (ByteRange::default(), places),
+        };
+        self.grid.pages(pages).flat_map(|page| self.linked(page)).chain(&self.entries[..places])
+    }
+
+    /// The entries that show something of `page`, newest first.
+    fn linked(&self, page: PageIndex) -> impl Iterator<Item = &Entry> {
+        let head = self.find_head(self.bucket(page), page).map_or(NONE, |(head, _)| head);
+        let at = |place: u32| self.entries.get(place as usize);
+        std::iter::successors(at(head), move |entry| at(entry.older))
     }
 
     /// True when the log holds something of `range` that a record after `sequence` wrote, or zeroed.

@@ -71,6 +71,29 @@ fn zeroes_touch_their_sectors_after_what_came_before_them_alone() {
 }
 
 #[test]
+fn a_question_looks_at_few_entries_however_many_places_there_are() {
+    const MIB: u64 = 1 << 20;
+    let mut index = LogIndex::new(1 << 20, PageGrid::new(0));
+    let looked_at = |index: &LogIndex, range| index.candidates(range).count();
+    zero(&mut index, ByteRange::at(MIB << 20, MIB), 1);
+    let (page, long) = (ByteRange::at(0, 4096), ByteRange::at(0, MIB << 20));
+    for range in [page, long] {
+        assert!(!index.touches(range));
+        assert_eq!(looked_at(&index, range), 0, "none is there: {range:?}");
+    }
+    assert!(index.touches(ByteRange::at((MIB << 20) + 512, 512)));
+    assert!(!index.touches(ByteRange::at((MIB << 20) + 512, 0)), "nothing is in no range");
+    insert(&mut index, 7, 1 << 30, 0xff, 2);
+    assert!(!index.touches(ByteRange::at(0, MIB)));
+    assert_eq!(looked_at(&index, ByteRange::at(0, MIB)), 0, "none is of these pages");
+    assert_eq!(looked_at(&index, ByteRange::at(1 << 42, MIB)), 1);
+    assert!(index.touches(ByteRange::at((1 << 42) + 512, 512)));
+    // More pages than places.
+    assert!(!index.touches(long));
+    assert_eq!(looked_at(&index, long), 1 << 20);
+}
+
+#[test]
 fn a_page_grid_has_its_boundaries_at_the_phase() {
     let grid = PageGrid::new(63 * 512);
     assert_eq!(grid.phase(), 63 * 512 % 4096);
@@ -134,6 +157,11 @@ proptest! {
             index.check_invariants();
             for page in 0..6u64 {
                 let layers = index.layers(PageIndex(page));
+                for (first, end) in [(0, 1), (0, 8), (3, 5)] {
+                    let held = layers.sectors().intersect(SectorMask::span(first, end));
+                    let range = index.grid().sector_range(PageIndex(page), first, end);
+                    prop_assert_eq!(index.touches(range), !held.is_empty());
+                }
                 for sector in 0..8u64 {
                     let expected = records.iter().rev().find_map(|&(_, place, at, what)| match place {
                         Some(place) if at == page && what >> sector & 1 == 1 => {
