@@ -13,7 +13,7 @@
 //! | 56 | 8 | sequence of the first record |
 //! | 64 | 8 | durable: records up to this sequence were durable when this was written; they may be in this segment |
 //! | 72 | 8 | flush epoch that was current |
-//! | 80 | 8 | nonce: random, the same in all groups of the segment |
+//! | 80 | 8 | nonce: random, the same in all segments and groups of a session |
 //! | 88 | 4 | number of the segment itself |
 //! | 92 | … | zero |
 //!
@@ -21,11 +21,15 @@
 //! `first_group` and records from `first_sequence` on are void. The nonce never leaves the flash.
 //! So a guest cannot forge a group for another guest's log. (It could write bytes that look like
 //! one, and hope that they lie behind the end of that log.)
+//!
+//! Every version has the magic, the checksum, the disk, the generation, the ordinal and the segment's number where they
+//! are here. So a program knows of a header that it cannot read whether it is one of the log.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::COUNT_MAX;
+use super::recover::LeasedSegment;
 use crate::geometry::{PAGE, SECTOR};
 use crate::ids::{FlushEpoch, Generation, GroupNumber, SegmentId, Sequence, Uuid};
 use crate::sealed::{self, Page};
@@ -52,7 +56,7 @@ pub struct SegmentHeader {
     pub durable: Sequence,
     /// The current flush epoch, so that epochs never go back even when no record is left.
     pub epoch: FlushEpoch,
-    /// Random; one for a whole session will do. The same in all groups of the segment.
+    /// Random, one for a whole session. The same in all groups of its segments.
     pub nonce: u64,
     /// Where it was written.
     pub segment: SegmentId,
@@ -119,6 +123,15 @@ impl SegmentHeader {
         page.fill(0);
         sealed::put_record(page, &raw);
         sealed::seal(page);
+    }
+
+    /// Whether page 0 says that it is of this log and lease, in whatever version.
+    pub fn is_of(page: &Page, disk: Uuid, lease: &LeasedSegment) -> bool {
+        let (raw, _) = sealed::record::<Raw>(page);
+        raw.disk == disk.0
+            && raw.generation == lease.generation.0
+            && raw.ordinal == lease.ordinal
+            && raw.segment == lease.segment.0
     }
 
     /// Reads page 0 of a segment.

@@ -142,15 +142,12 @@ impl<'a, R: LogReader> Walker<'a, R> {
             page: 0,
             error,
         })?;
+        // Otherwise it is what an earlier lease left, or a guest whose cache the segment had.
+        if !SegmentHeader::is_of(&page, self.input.disk, lease) {
+            return Ok(None);
+        }
         match SegmentHeader::decode(&page) {
-            Ok(header) => {
-                // Otherwise it is what an earlier lease left.
-                let is_this = header.disk == self.input.disk
-                    && header.generation == lease.generation
-                    && header.ordinal == lease.ordinal
-                    && header.segment == segment;
-                Ok(is_this.then_some(header))
-            }
+            Ok(header) => Ok(Some(header)),
             Err(SegmentInvalid::Absent) => Ok(None),
             Err(why) => Err(RecoverError::Segment { segment, why }),
         }
@@ -295,16 +292,19 @@ impl<'a, R: LogReader> Walker<'a, R> {
 
     /// Searches leased segments without a valid header for claims: a header may have rotted.
     /// Claims of older generations than the last one do not matter: an administrator may have
-    /// overruled it.
+    /// overruled it. Those of the last one have its nonce: a guest may have written what looks like a
+    /// group, when the segment was its cache.
     pub(super) fn search_unwritten(&mut self, live: &[SegmentHeader]) -> Result<(), RecoverError> {
-        let last = live.last().map(|header| header.generation);
+        let last = live.last();
         for lease in std::mem::take(&mut self.unwritten) {
-            if last.is_some_and(|last| lease.generation < last) {
+            if last.is_some_and(|last| lease.generation < last.generation) {
                 continue;
             }
             let disk = self.input.disk;
-            let claimed = self.search(lease.segment, 1, |group| {
-                group.disk == disk && group.generation == lease.generation
+            let same = last.filter(|last| lease.generation == last.generation);
+            let claimed = self.search(lease.segment, 1, |group| match same {
+                Some(header) => is_of(header, group),
+                None => group.disk == disk && group.generation == lease.generation,
             })?;
             self.durable = self.durable.max(claimed);
         }
@@ -379,7 +379,7 @@ impl<'a, R: LogReader> Walker<'a, R> {
     }
 }
 
-/// True when `group` was written into the segment of `header`.
+/// True when `group` was written into the segment of `header`, or into another one of its session.
 fn is_of(header: &SegmentHeader, group: &GroupHeader) -> bool {
     group.disk == header.disk
         && group.generation == header.generation

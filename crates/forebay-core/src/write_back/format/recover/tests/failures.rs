@@ -301,3 +301,46 @@ fn what_a_guest_writes_does_not_pass_for_a_group() {
     world.put(&forged);
     check(&mut world, 1..2);
 }
+
+#[test]
+fn what_a_guest_left_in_a_segment_does_not_pass_for_a_claim_of_the_log() {
+    let mut world = World::new();
+    world.open();
+    world.group(&[write(0, 512)], 0);
+    // It was cache before it was leased. The guest knows the disk, and can guess everything but the nonce.
+    let mut forged = world.clone();
+    let segment = forged.lease();
+    let mut bytes = forged.bytes(&[write(0, 512)], None);
+    bytes[48..56].copy_from_slice(&(1u64 << 61 | 1).to_le_bytes());
+    bytes[64] ^= 1;
+    let page = forged.page(segment, 1);
+    page.copy_from_slice(&bytes[..PAGE_LEN]);
+    crate::write_back::format::group::seal(page, Sequence(1 << 61));
+    check(&mut forged, 1..2);
+    // The nonce makes it a group whose segment has lost its header.
+    forged.page(segment, 1)[64] ^= 1;
+    crate::sealed::seal(forged.page(segment, 1));
+    let missing = forged.recover().unwrap_err();
+    assert!(matches!(missing, RecoverError::Missing { .. }), "{missing}");
+}
+
+#[test]
+fn a_header_of_another_version_is_refused_where_it_is_the_leases_own() {
+    let (version, disk, phase) = (12, 16, 14);
+    for at in [version, phase] {
+        let mut world = World::new();
+        world.open();
+        world.group(&[write(0, 512)], 0);
+        world.open();
+        world.page(1, 0)[at] = 2;
+        crate::sealed::seal(world.page(1, 0));
+        assert!(matches!(world.recover(), Err(RecoverError::Segment { .. })));
+        // What a guest had there, or the log of another disk.
+        for differs in [disk, 32, 40, 88] {
+            let mut other = world.clone();
+            other.page(1, 0)[differs] ^= 1;
+            crate::sealed::seal(other.page(1, 0));
+            check(&mut other, 1..2);
+        }
+    }
+}
