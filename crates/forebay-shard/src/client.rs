@@ -290,4 +290,4 @@ impl Attached {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,8 +3,8 @@
 //! A *turn* is made of rounds. In a round the engine of every disk that is awake (`roster.rs`) proceeds with all that it was told, its actions are carried
 //! out, what there is to send is sent, the engines hear that slot memory is free again, and waiting clients try.
 //! Another round follows while there is something to do, because a backend may answer at once; but a turn
-//! ends after [`ROUNDS_MAX`], and for a disk that wrote to its log after that round, so that the kernel hears of it before
-//! the destager goes on. The shard does not wait then.
+//! ends after [`ROUNDS_MAX`], and after [`TURN_MAX`], so that other disks hear of their I/O; and for a disk that wrote to its
+//! log after that round, so that the kernel hears of it before the destager goes on. The shard does not wait then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +30,8 @@ use super::{DiskHandle, Drained, NewDisk, token};
 
 /// Rounds of a turn at most.
 const ROUNDS_MAX: u32 = 16;
+/// Time after which a turn has no further round.
+const TURN_MAX: Nanos = Nanos::from_millis(1);
 
 const SHARD_ENDS: &str = "the shard is ending";
 
@@ -156,6 +158,9 @@ impl Shard {
             }
             self.clients.resume(&mut context!(self, now));
             if self.clients.is_flushed() && !self.disks.iter_awake().any(ShardDisk::goes_on) {
+                break;
+            }
+            if self.time.now(clock()) >= now.plus(TURN_MAX) {
                 break;
             }
         }
@@ -442,38 +447,4 @@ impl Shard {
 }
 
 #[cfg(test)]
-mod tests {
-    use forebay_core::config::Mode;
-    use forebay_host::events::EventLog;
-    use forebay_io::mailbox::channel;
-
-    use super::*;
-    use crate::tests::{disk, handle_of};
-
-    #[tokio::test]
-    async fn a_shard_without_a_number_for_another_disk_refuses_it_and_goes_on() {
-        let (_log, events) = EventLog::start(None).unwrap();
-        let reactor = Reactor::new(8, None).unwrap();
-        let (sender, mailbox) = channel(8, reactor.waker());
-        let mut shard = Shard::new(reactor, mailbox, events);
-        shard.disks.use_numbers_up_to(DISKS_MAX - 1);
-        let mut attach = |new: NewDisk| {
-            let handle = handle_of(&new, &sender);
-            (shard.attach(clock(), new, &handle, sender.clone()), handle.id)
-        };
-        let (last, _peer) = disk("last", Mode::WriteThrough);
-        let (attached, id) = attach(last);
-        attached.unwrap();
-        let (more, mut peer) = disk("more", Mode::WriteThrough);
-        let memory = Arc::downgrade(&more.memory);
-        let error = attach(more).0.unwrap_err();
-        assert!(error.contains("1048576 disks") && error.contains("restart"), "{error}");
-        assert_eq!(memory.strong_count(), 0);
-        assert!(
-            matches!(std::io::Read::read(&mut peer, &mut [0]), Ok(0)),
-            "its connection is closed"
-        );
-        assert_eq!(shard.disks.places(), 0..1);
-        assert!(shard.takes_clients(id));
-    }
-}
+mod tests;

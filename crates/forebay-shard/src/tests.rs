@@ -302,7 +302,7 @@ impl Client for Reader {
     fn tick(&mut self, _: &mut client::Context<'_>) {}
 
     fn is_done(&self) -> bool {
-        self.is_closed
+        self.is_closed && self.asks
     }
 }
 

@@ -15,15 +15,26 @@ struct Ring {
     looks: u32,
     rests: u32,
     resumed: u32,
+    /// What it does when it goes on; it has work for ever then.
+    works: Option<fn()>,
 }
 
 /// A client whose requests appear by themselves.
 #[derive(Clone, Debug, Default)]
-struct Watched(Arc<Mutex<Ring>>);
+pub(crate) struct Watched(Arc<Mutex<Ring>>);
 
 impl Watched {
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.0.lock().unwrap()
+    }
+
+    pub(crate) fn has_work_for_ever(&self, works: fn()) {
+        let mut ring = self.ring();
+        (ring.has_work, ring.works) = (true, Some(works));
+    }
+
+    pub(crate) fn resumed(&self) -> u32 {
+        self.ring().resumed
     }
 
     fn counts(&self) -> (u32, u32, u32) {
@@ -65,7 +76,11 @@ impl Client for Watched {
     fn resume(&mut self, _cx: &mut Context<'_>) -> bool {
         let mut ring = self.ring();
         ring.resumed += 1;
-        std::mem::take(&mut ring.has_work)
+        match ring.works {
+            Some(works) => works(),
+            None => return std::mem::take(&mut ring.has_work),
+        }
+        true
     }
 
     fn close(&mut self, _cx: &mut Context<'_>) {}
