@@ -11,7 +11,7 @@
 //! contexts asks the engine twice, and the second question has the next key.
 //!
 //! Limits: [`REQUESTS_MAX`] requests, and reads, writes and prefetches of [`BYTES_MAX`] bytes (or one
-//! request) in flight.
+//! request) in flight. A `BLOCK_STATUS` counts as one of 1 MiB.
 //!
 //! A client's error costs the request while the stream can be followed: EINVAL, ENOSPC for writes
 //! beyond the end, EPERM for writes to a read-only export. Otherwise it costs the connection: a
@@ -41,6 +41,8 @@ mod encode;
 pub const REQUESTS_MAX: u32 = 128;
 /// Bytes of reads, writes and prefetches in flight per connection, unless one request alone is longer.
 pub const BYTES_MAX: u64 = 16 << 20;
+/// What a `BLOCK_STATUS` counts as: looking its blocks up takes about as long as copying so much.
+const STATUS_BYTES: u64 = 1 << 20;
 
 const _: () = assert!(PAYLOAD_MAX as u64 == REQUEST_MAX);
 
@@ -351,17 +353,15 @@ impl Session {
     }
 }
 
-/// Bytes that count against [`BYTES_MAX`]: those that need memory of the disk, sent to the client or not.
+/// Bytes that count against [`BYTES_MAX`]: those that need memory of the disk, sent to the client or not, or as much time
+/// of the shard.
 fn payload(command: Command, range: ByteRange) -> u64 {
     match command {
         Command::Read | Command::Write => range.len(),
         // The engine cuts a longer one.
         Command::Cache => range.len().min(REQUEST_MAX),
-        Command::Disconnect
-        | Command::Flush
-        | Command::Trim
-        | Command::WriteZeroes
-        | Command::BlockStatus => 0,
+        Command::BlockStatus => STATUS_BYTES,
+        Command::Disconnect | Command::Flush | Command::Trim | Command::WriteZeroes => 0,
     }
 }
 

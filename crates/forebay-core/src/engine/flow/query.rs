@@ -20,9 +20,9 @@ use crate::write_back::WriteBack;
 /// Extents of one answer at most.
 const EXTENTS_MAX: usize = 256;
 /// Blocks looked at for one answer at most.
-const BLOCKS_MAX: usize = 16_384;
-/// The same while the write log holds something, which is looked at page by page.
-const LOGGED_BLOCKS_MAX: usize = 512;
+const BLOCKS_MAX: u32 = 512;
+/// Granules of them while the write log holds something: each is looked up in it.
+const LOGGED_GRANULES_MAX: u32 = 1024;
 /// Bytes of an answer about allocation; it ends there. Writes to them wait for primary storage's.
 const PART_MAX: u64 = 256 << 20;
 /// The same while the write log holds something: each page of them is looked up in it.
@@ -106,8 +106,11 @@ impl Parts {
         let range = request.range;
         let first = cx.actions.extents.len();
         let has_log = self.write_back.as_ref().is_some_and(|log| !log.is_empty());
-        let blocks_max = if has_log { LOGGED_BLOCKS_MAX } else { BLOCKS_MAX };
-        for block in cx.grid.blocks(range).take(blocks_max) {
+        let blocks_max = match has_log {
+            true => (LOGGED_GRANULES_MAX / cx.grid.granules_per_block()).clamp(1, BLOCKS_MAX),
+            false => BLOCKS_MAX,
+        };
+        for block in cx.grid.blocks(range).take(blocks_max as usize) {
             let dirty = self.logged_granules(block, cx);
             let cached = self.cache.lookup(block).granules().union(dirty);
             let mut touched = cx.grid.touched(block, range);

@@ -161,6 +161,23 @@ fn cache_state_tells_cached_from_uncached_bytes() {
 }
 
 #[test]
+fn cache_state_is_told_of_so_many_blocks_as_take_little_time() {
+    let of_all = |rig: &mut Rig| {
+        let range = ByteRange::at(0, 16 << 20);
+        let request = Request { tag: RequestTag(9), range, op: Op::CacheState };
+        rig.actions.extents.clear();
+        rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+        rig.actions.extents.iter().map(|extent| extent.len).sum::<u64>()
+    };
+    let mut config = Config { block_size: 16 * KIB, ..with_log() };
+    config.backend.size = 16 << 20;
+    let mut rig = write_back(config);
+    assert_eq!(of_all(&mut rig), 512 * 16 * KIB, "blocks");
+    rig.write(1, 0, 4096, 7);
+    assert_eq!(of_all(&mut rig), 1024 * 4096, "granules that were looked up in the log");
+}
+
+#[test]
 fn a_disk_without_a_log_changes_its_mode_with_reads_under_way_and_without() {
     let mut rig = Rig::new(config());
     rig.expect_bytes(0, 4096, 0);

@@ -283,6 +283,18 @@ fn a_prefetch_takes_as_much_room_as_the_read_that_it_is() {
 }
 
 #[test]
+fn questions_about_blocks_are_few_at_a_time() {
+    let mut session = session(structured(true, true));
+    let question = header(Command::BlockStatus, CommandFlags::NONE, 0, 1 << 29);
+    let keys: Vec<_> = (0..16).map(|_| submission(&mut session, question).key).collect();
+    assert_eq!(ask(&mut session, question).0, Step::Full, "a flood of them would starve others");
+    answer(&mut session, keys[0], IoStatus::IoError);
+    assert_eq!(ask(&mut session, question).0, Step::Full, "its second answer is to come");
+    answer(&mut session, keys[0] + 1, IoStatus::IoError);
+    submission(&mut session, question);
+}
+
+#[test]
 fn a_write_that_is_given_up_makes_room() {
     let mut session = session(simple());
     let write = header(Command::Write, CommandFlags::NONE, 0, 32 * MIB);
