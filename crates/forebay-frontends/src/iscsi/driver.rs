@@ -13,7 +13,7 @@
 //! Whatever the phase, it may leave its shard, be *away*, and enter another one.
 //!
 //! Limits: the input is [`INPUT_MIN`] bytes while little comes and at most [`INPUT_MAX`]; nothing is taken
-//! while the initiator does not read its answers. One that says nothing is asked after [`IDLE_MAX`],
+//! while the initiator does not read its answers, and one task management function at a time. One that says nothing is asked after [`IDLE_MAX`],
 //! and closed when it stalls for [`STALL_MAX`].
 //!
 //! **Invariant:** memory that a receive may still write to is not given back before the receive has
@@ -38,6 +38,8 @@ mod memory;
 mod newcomer;
 mod read;
 mod receive;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use newcomer::Newcomer;
@@ -106,7 +108,7 @@ pub struct Connection {
     input: Input,
     /// Where the next data of a task go, and whose they are.
     direct: Option<(DiskId, Span)>,
-    /// Nothing is taken from then on, because the initiator does not read.
+    /// Nothing is taken from then on, because the initiator does not read, or has had its turn.
     blocked_at: Option<Nanos>,
     /// When something came last.
     heard: Nanos,

@@ -159,6 +159,7 @@ impl World {
                 idle = 0;
             }
             match step {
+                Step::Managed => {}
                 Step::Done if consumed > 0 => {}
                 Step::Done => {
                     idle += 1;

@@ -67,6 +67,8 @@ pub enum Step {
     NeedMore(usize),
     /// Something was consumed, or came to its end.
     Done,
+    /// A task management function was carried out, which may have looked at all tasks of all sessions: others have their turn.
+    Managed,
     /// This task has data and wants memory for them: [`Session::give`] or [`Session::hold`].
     Memory(u32),
     /// The next bytes of the input go here: [`Session::arrived`].
@@ -340,9 +342,10 @@ impl Session {
         match pdu.request {
             Request::NopOut { .. } => self.on_nop(pdu, data, out),
             Request::TaskManagement { function, referenced, .. } => {
-                if self.manage(device, pdu, function, referenced, out) {
-                    step = Step::Leave;
-                }
+                step = match self.manage(device, pdu, function, referenced, out) {
+                    true => Step::Leave,
+                    false => Step::Managed,
+                };
             }
             Request::Text { goes_on, transfer_tag, .. } => {
                 self.on_text(pdu, data, goes_on, transfer_tag, out)?;

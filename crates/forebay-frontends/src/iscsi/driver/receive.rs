@@ -56,8 +56,8 @@ impl Connection {
         }
     }
 
-    /// Takes PDUs from the input until it is used up, something has to be waited for or much is to be sent, then
-    /// receives more unless the initiator does not read.
+    /// Takes PDUs from the input until it is used up, something has to be waited for, much is to be sent or others have their
+    /// turn, then receives more unless the initiator does not read or has had its turn.
     pub(super) fn take_pdus(&mut self, cx: &mut Context<'_>, device: &mut Device) {
         self.input.needed = 0;
         if !self.input.is_receiving {
@@ -74,6 +74,10 @@ impl Connection {
             self.input.used += consumed;
             match step {
                 Step::Done => {}
+                Step::Managed => {
+                    self.blocked_at.get_or_insert(cx.now);
+                    break;
+                }
                 Step::NeedMore(bytes) => {
                     self.input.needed = bytes;
                     break;

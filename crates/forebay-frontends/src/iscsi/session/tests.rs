@@ -102,7 +102,7 @@ impl World {
             rest = &rest[consumed..];
             match step {
                 Step::NeedMore(_) | Step::Leave => break,
-                Step::Done => {}
+                Step::Done | Step::Managed => {}
                 Step::Memory(key) => {
                     let memory = memory(session.task(key).data.wanted);
                     session.give(device, key, memory, 512, &mut out);
