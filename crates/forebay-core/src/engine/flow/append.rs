@@ -1,7 +1,8 @@
 //! Requests that go into the log, one after the other in the order of their turn, as there is room.
 //!
 //! The log has room for so many zero records. Writes pass zeroes that wait for that, unless the log is about to be empty
-//! (`mode.rs`). A discard, which is advice, waits no longer than for primary storage.
+//! (`mode.rs`). A discard, which is advice, waits no longer than for primary storage; a durable one also for the end of a log
+//! that has failed.
 //!
 //! They hold their range meanwhile. When the mode changes to one without a log, those that wait go on in
 //! the new mode, from their beginning; one whose time was over ends, with what of it was in the log.
@@ -81,12 +82,14 @@ impl Parts {
     }
 
     /// Answers a discard that waits for room in the log, and has done so for as long as primary storage may take; false for
-    /// any other request.
+    /// any other request, and for a durable one where the log has failed: a flush would fail, and the disk is about to leave the
+    /// log.
     pub(in crate::engine) fn give_up_discard(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
         let entry = self.requests.table[key];
         let Job::Zero(job) = entry.job else { return false };
         let waits = entry.stage == Stage::Room && !entry.answered;
-        if job.kind != ZeroKind::Discard || !waits {
+        let log_failed = self.write_back.as_ref().is_some_and(|log| log.failed().is_some());
+        if job.kind != ZeroKind::Discard || !waits || job.fua && log_failed {
             return false;
         }
         if let Some(write_back) = &mut self.write_back {
@@ -99,9 +102,9 @@ impl Parts {
         true
     }
 
-    /// Ends a discard, which is not followed. What was discarded is flushed.
+    /// Ends a discard, which is not followed. What was discarded is flushed, or lost.
     fn end_discard(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
-        match job.fua {
+        match job.fua && self.requests.table[key].failed.is_none() {
             true => {
                 self.requests.table[key].job = Job::Flush;
                 self.wait_for_log(key, cx);

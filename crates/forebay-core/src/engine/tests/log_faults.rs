@@ -66,6 +66,27 @@ fn a_log_that_fails_while_destaging_is_paused_is_drained_all_the_same() {
 }
 
 #[test]
+fn a_durable_discard_waits_for_the_end_of_a_log_that_fails_however_long_that_takes() {
+    let mut rig = write_back(with_log());
+    rig.write(1, 0, 8192, 7);
+    rig.write_with(2, 65536, 4096, 8, true);
+    rig.complete(0, IoStatus::IoError);
+    rig.submit(3, 131_072, 4096, Op::Discard { fua: true });
+    rig.submit(4, 196_608, 4096, Op::Discard { fua: false });
+    for _ in 0..40 {
+        rig.tick(1_000);
+        while let Some(io) = rig.pending.iter().position(|io| io.target == Target::Log) {
+            rig.complete(io, IoStatus::Ok);
+        }
+    }
+    assert!(!rig.pending.is_empty() && !rig.has_reply(3), "{:?} {:?}", rig.drawn(), rig.events);
+    assert_eq!(rig.replied(4).1, IoStatus::Ok, "advice");
+    rig.settle_log();
+    assert_eq!((rig.engine.mode(), rig.replied(3).1), (Mode::WriteThrough, IoStatus::Ok));
+    assert_eq!((rig.backend[0], rig.backend[65536], rig.backend[131_072]), (7, 8, 0));
+}
+
+#[test]
 fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
     let mut rig = write_back(with_log());
     rig.write_with(1, 0, 4096, 7, true);

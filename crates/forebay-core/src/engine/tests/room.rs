@@ -309,3 +309,37 @@ fn a_discard_waits_for_the_list_of_zeroes_no_longer_than_for_primary_storage() {
     rig.settle_log();
     rig.expect_bytes(256 * KIB, 4096, 7);
 }
+
+#[test]
+fn a_discard_that_has_waited_too_long_tells_that_what_was_done_of_it_is_lost() {
+    const MIB: u64 = 1 << 20;
+    let mut config = Config { mode: Mode::WriteThrough, requests_max: 1024, ..with_log() };
+    config.backend.size = 80 * MIB;
+    let mut rig = Rig::new(config);
+    rig.tick(0);
+    rig.settle_log();
+    rig.submit(1, 0, 65 * MIB, Op::Discard { fua: true });
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    for tag in 2..2 + ZEROES_MAX as u64 {
+        rig.submit(tag, 66 * MIB + tag * 8192, 4096, zeroes());
+    }
+    let piece = rig.find(&format!("D 0+{}", 64 * MIB));
+    rig.complete(piece, IoStatus::Ok);
+    assert!(!rig.has_reply(1), "it waits for the mode, and then for the list of zeroes");
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_until("F 0+0");
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    while rig.engine.mode() != Mode::WriteBack {
+        rig.complete(0, IoStatus::Ok);
+    }
+    for _ in 0..8 {
+        rig.grant();
+        rig.commit();
+        rig.tick(1);
+    }
+    assert!(!rig.has_reply(1), "{:?}", rig.drawn());
+    rig.tick(31_000);
+    assert_eq!(rig.replied(1).1, IoStatus::IoError);
+}
