@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! Open ──Order::Stop, close──► Draining ──all that was taken is answered──► Closed
+//!   ├─ Order::Memory without its ring: Ringless, takes nothing until an Order::Memory has the ring again
 //!   └─ broken ring: takes nothing more, until it is stopped
 //! ```
 //! Whatever the phase, it may leave its shard, be *away*, and enter another one.
@@ -34,7 +35,7 @@ use vm_memory::GuestAddress;
 
 use super::chain::{self, Broken};
 use super::export::{Agreed, SERIAL_BYTES};
-use super::memory;
+use super::memory::{self, Map};
 use super::request::{Asked, Status};
 use super::ring::{Ring, RingError};
 use crate::client::{Context, DiskId, Tokens};
@@ -68,6 +69,8 @@ const PIECES_FREE: usize = 32;
 enum Phase {
     /// Takes requests.
     Open,
+    /// Takes none: its ring is not in the guest's memory for a moment.
+    Ringless,
     /// Takes none; ends when what it took is answered.
     Draining,
     /// No ring is listened to any more.
@@ -184,17 +187,10 @@ impl Queue {
                 return;
             }
             Order::Memory(map, waits) => {
-                if waits && self.put_back(cx) {
-                    self.waiting = Some(Waiting::Turn);
+                if waits {
+                    self.put_back(cx);
                 }
-                self.coming.forget();
-                self.ring.set_memory(map.clone());
-                self.requests.memories.change(map);
-                if matches!(self.broken, Some(Broken::Address { .. })) {
-                    // The memory that it named was away, as between the two orders that make a region larger.
-                    self.broken = None;
-                    self.waiting.get_or_insert(Waiting::Turn);
-                }
+                self.change_memory(map);
                 if waits {
                     self.control.wait_for_memory(done);
                     self.answer_about_memory();
@@ -208,19 +204,33 @@ impl Queue {
         let _ = done.try_send(self.ring.position());
     }
 
+    /// What was away may be there again, as after the two orders that make a region larger: the ring, or what a chain names.
+    fn change_memory(&mut self, map: Map) {
+        self.coming.forget();
+        let has_ring = self.ring.set_memory(map.clone());
+        self.requests.memories.change(map);
+        if matches!(self.phase, Phase::Open | Phase::Ringless) {
+            self.phase = if has_ring { Phase::Open } else { Phase::Ringless };
+        }
+        if matches!(self.broken, Some(Broken::Address { .. })) {
+            self.broken = None;
+        }
+        self.waiting.get_or_insert(Waiting::Turn);
+    }
+
     /// Takes no further request, and does without the one that the engine has not taken: however long that cannot, the
     /// hypervisor waits for the end of the queue, and does nothing else meanwhile.
     fn drain(&mut self, cx: &mut Context<'_>) {
-        if self.phase == Phase::Open {
+        if matches!(self.phase, Phase::Open | Phase::Ringless) {
             self.phase = Phase::Draining;
             self.put_back(cx);
         }
     }
 
     /// Puts the request back in the ring that waits to be submitted, if one does. A transfer of which parts are done goes on.
-    fn put_back(&mut self, cx: &mut Context<'_>) -> bool {
+    fn put_back(&mut self, cx: &mut Context<'_>) {
         let head = match self.waiting.take() {
-            None | Some(Waiting::Turn) => return false,
+            None | Some(Waiting::Turn) => return,
             Some(Waiting::Memory { head, .. }) => head,
             Some(Waiting::Place { request }) => {
                 if let Some(buffer) = request.op.buffer() {
@@ -231,12 +241,11 @@ impl Queue {
         };
         if self.requests.done(head) > 0 {
             self.next_parts.push_front(head);
-            return false;
+            return;
         }
         self.coming.forget();
         self.ring.put_back(head, self.is_replay);
         self.forget(head);
-        true
     }
 
     fn takes(&self) -> bool {

@@ -169,12 +169,15 @@ impl Ring {
         self.inflight.is_some()
     }
 
-    /// The guest's memory changed. A ring that is not in it stays where it was: its memory is away for a moment, as between
-    /// the two orders that make a region larger.
-    pub fn set_memory(&mut self, memory: Map) {
-        if self.queue.is_valid(&**memory) {
+    /// The guest's memory changed. False: the ring is not in it. It stays where it was, so that what is in flight can be
+    /// answered; nothing is to be taken from it, for the chains are in other memory than it is.
+    #[must_use]
+    pub fn set_memory(&mut self, memory: Map) -> bool {
+        let has_ring = self.queue.is_valid(&**memory);
+        if has_ring {
             self.memory = memory;
         }
+        has_ring
     }
 
     /// Somebody else is to be woken. He may have missed what went before.

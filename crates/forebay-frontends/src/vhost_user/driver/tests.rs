@@ -10,6 +10,7 @@ use guest::{Guest, NEXT, RING, SIZE, Shard, WRITE};
 use vm_memory::{Bytes, GuestAddress};
 
 mod guest;
+mod larger;
 mod long;
 mod restarts;
 
@@ -323,54 +324,6 @@ fn requests_keep_the_memory_that_they_were_taken_from() {
     shard.run("it is told", |_| told.is_finished());
     assert_eq!(guest.data(0, 512), shard.backend[4 * 512..][..512], "into the old memory");
     assert_eq!(other.answers().len(), 1, "and answered in the ring of now");
-}
-
-/// A hypervisor makes a region larger by taking it away and giving it again, while its guest goes on.
-#[test]
-fn a_queue_whose_memory_was_away_for_a_moment_goes_on() {
-    let mut guest = Guest::new(0, None);
-    let mut shard = Shard::new();
-    let setup = guest.setup();
-    let counters = setup.counters.clone();
-    let orders = shard.attach_with(setup).unwrap();
-    let far = 1 << 40;
-    guest.ask(0, IN, 4, 512, None);
-    guest.describe(1, far, 512, WRITE | NEXT, 2);
-    guest.kick();
-    shard.run("its memory is away", |_| counters.broken.load(Ordering::Relaxed) == 1);
-    let mut whole = Guest::new(0, None);
-    whole.memory = GuestMap::of_test(&[(0, 16 << 20), (far, 4096)]);
-    let mut bytes = vec![0; 2 << 20];
-    guest.memory.read_slice(&mut bytes, GuestAddress(0)).unwrap();
-    whole.memory.write_slice(&bytes, GuestAddress(0)).unwrap();
-    let map = whole.memory.clone();
-    let told = std::thread::spawn(move || orders.give(Order::Memory(map, false)));
-    shard.run("it has the memory", |_| told.is_finished());
-    assert_eq!(shard.answers(&mut whole, 1), [(0, 513, 0)]);
-    let mut read = vec![0; 512];
-    whole.memory.read_slice(&mut read, GuestAddress(far)).unwrap();
-    assert_eq!(read, shard.backend[4 * 512..][..512]);
-}
-
-#[test]
-fn a_queue_whose_ring_was_away_for_a_moment_goes_on() {
-    let mut guest = Guest::new(0, None);
-    let (mut shard, orders) = one(&mut guest);
-    shard.is_holding = true;
-    guest.ask(0, IN, 4, 512, None);
-    shard.run("the read is under way", |shard| !shard.held.is_empty());
-    let (without, map) = (GuestMap::of_test(&[(1 << 40, 4096)]), guest.memory.clone());
-    let told = std::thread::spawn(move || {
-        orders.give(Order::Memory(without, true));
-        orders.give(Order::Memory(map, false));
-    });
-    shard.turn();
-    shard.is_holding = false;
-    shard.run("its memory was away", |_| told.is_finished());
-    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
-    guest.ask(1, IN, 8, 512, None);
-    guest.kick();
-    assert_eq!(shard.answers(&mut guest, 1), [(1, 513, 0)]);
 }
 
 #[test]

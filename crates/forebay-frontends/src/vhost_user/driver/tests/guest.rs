@@ -32,7 +32,7 @@ pub(super) const TABLE: u64 = 0x1000;
 const AVAILABLE: u64 = 0x4000;
 const USED: u64 = 0x8000;
 /// Where each request of the guest has its header, status and data.
-const REQUESTS: u64 = 0x10_0000;
+pub(super) const REQUESTS: u64 = 0x10_0000;
 const REQUEST: u64 = 0x8000;
 
 pub(super) const NEXT: u16 = 1;
