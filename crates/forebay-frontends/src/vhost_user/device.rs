@@ -404,10 +404,10 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        let space = config::space(&self.export, self.shows_cache());
-        // What a guest may not write it writes in vain.
-        if self.export.write_cache
-            && let Some(is_on) = config::written(&space, offset as usize, bytes)
+        let space = config::space(&self.export, self.write_cache);
+        // What a guest may not write it writes in vain. A cache that the disk lacks for a while may be switched off.
+        if let Some(is_on) = config::written(&space, offset as usize, bytes)
+            && (self.export.write_cache || !is_on)
         {
             self.inherits_off = false;
             self.set_write_cache(is_on);

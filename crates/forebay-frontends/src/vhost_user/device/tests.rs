@@ -292,6 +292,29 @@ fn a_cache_that_the_hypervisor_shows_off_stays_so_whatever_the_disk_has_meanwhil
 }
 
 #[test]
+fn a_cache_that_is_switched_off_while_the_disk_has_none_is_off_when_it_has_one_again() {
+    let report = || Report(Arc::new(|_| {}));
+    let mut first = started(Export { write_cache: false, ..example() }, FEATURES);
+    let (given, region) = first.get_inflight_fd(&VhostUserInflight::new(0, 0, 1, 128)).unwrap();
+    // What changes nothing does not switch it off either.
+    first.set_config(20, &[0, 2], VhostUserConfigFlags::WRITABLE).unwrap();
+    assert!(!first.is_cache_off(), "its hypervisor shows it on");
+    switch(&mut first, 0);
+    switch(&mut first, 1);
+    assert!(first.is_cache_off(), "only a disk with a cache switches it on");
+    let session =
+        |is_off| Device::new(example(), is_off, Recorder::default(), Arc::default(), report());
+    for (is_off, region) in [(first.is_cache_off(), None), (false, Some(region))] {
+        let mut next = session(is_off);
+        next.set_features(FEATURES).unwrap();
+        if let Some(region) = region {
+            next.set_inflight_fd(&given, region).unwrap();
+        }
+        assert!(next.is_cache_off() && next.is_durable());
+    }
+}
+
+#[test]
 fn a_hypervisor_that_goes_on_is_told_of_the_size_once_a_ring_runs() {
     let export = || Export { write_cache: true, ..example() };
     for goes_on in [false, true] {
