@@ -208,11 +208,11 @@ impl LastWrite {
         }
         self.ahead_ns.store(ahead_ns, Ordering::Relaxed);
         let noted = self.noted.load(Ordering::Relaxed);
-        let mut written = [0; 8];
-        if self.file.read_exact_at(&mut written, WRITTEN).is_ok() {
-            let written = u64::from_le_bytes(written);
-            let moved = if written == 0 { 0 } else { written.saturating_add_signed(by).max(1) };
-            let _ = self.file.write_all_at(&moved.to_le_bytes(), WRITTEN);
+        if noted != 0 {
+            // By the clock that nobody sets: what was noted may be of before this host's clock was set, or of after.
+            let age = clock::coarse_nanos().saturating_sub(noted);
+            let there = now_there(ahead_ns).saturating_sub(age).max(1);
+            let _ = self.file.write_all_at(&there.to_le_bytes(), WRITTEN);
         }
         if self.noted.load(Ordering::Relaxed) != noted {
             // A write was noted meanwhile, and that may have been written over.

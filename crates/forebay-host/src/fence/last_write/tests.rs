@@ -73,7 +73,7 @@ fn a_write_of_ours_is_known_after_a_clock_was_set() {
         // As if this host's clock had been set since the session began.
         let begun = LastWrite::begin(disk, Generation(1), (1_000, 0), set_by).unwrap();
         let Some(last_write) = begun.map(|note| note.beside(Some(&sidecar))) else { return };
-        last_write.note_at(Nanos(5));
+        last_write.note_write();
         let seen = timestamp(now_there(0));
         assert_eq!(last_write.note_seen(seen), set_by > 0);
         assert_eq!(last_write.is_beyond(seen), set_by < 0);
@@ -84,6 +84,32 @@ fn a_write_of_ours_is_known_after_a_clock_was_set() {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
         last_write.remove();
     }
+}
+
+#[test]
+fn a_clock_of_this_host_that_was_set_back_explains_no_write_of_others() {
+    let disk = crate::pool::host::new_uuid().unwrap();
+    let minute = 60_000_000_000;
+    for was_noted_before in [true, false] {
+        let Some(last_write) = LastWrite::begin(disk, Generation(1), (1_000, 0), 0).unwrap() else {
+            return;
+        };
+        // As if the clock of this host had been right, a minute ahead of where it is now.
+        if was_noted_before {
+            last_write.ahead_ns.store(minute, Ordering::Relaxed);
+        }
+        last_write.note_write();
+        last_write.ahead_ns.store(0, Ordering::Relaxed);
+        assert!(last_write.set_clock(minute));
+        let ours = timestamp(now_there(minute));
+        assert!(!last_write.note_seen((ours.0 + 30, 0)), "{was_noted_before}");
+        assert!(last_write.note_seen(ours), "{was_noted_before}");
+        last_write.remove();
+    }
+    // Where nothing was noted nothing is explained.
+    let last_write = LastWrite::begin(disk, Generation(1), (1_000, 0), 0).unwrap().unwrap();
+    assert!(last_write.set_clock(minute) && !last_write.note_seen(timestamp(now_there(minute))));
+    last_write.remove();
 }
 
 #[test]
