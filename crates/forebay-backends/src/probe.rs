@@ -241,13 +241,23 @@ impl Probe {
     /// # Errors
     /// The kernel's.
     pub fn look_durably(&self) -> io::Result<Look> {
+        self.flush()?;
+        self.look()
+    }
+
+    /// Makes what a look tells durable. The kernel tells of a write that failed once: who opens primary storage after this
+    /// hears nothing of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn flush(&self) -> io::Result<()> {
         if let Of::File { file, .. } = &self.of
             && !self.is_read_only
         {
             // A flush for data alone leaves the times behind.
             rustix::fs::fsync(&**file)?;
         }
-        self.look()
+        Ok(())
     }
 
     /// Looks at it durably when nobody of ours writes there any more. A later modification has another time, also

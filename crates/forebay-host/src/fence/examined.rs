@@ -18,7 +18,7 @@ use super::detached::Detached;
 use super::journal_named::{self, check_torn};
 use super::sidecar::{self, Found, SidecarPlace, identity};
 use super::words::{self, Refused};
-use super::{Fence, last_write, names, sample};
+use super::{Fence, UnreportedLoss, last_write, names, sample};
 use crate::events::Severity;
 use crate::pool::{DiskWish, Pool};
 
@@ -63,7 +63,10 @@ pub fn examine(
     let record = pool.record(number);
     let look = match &probe {
         Some(probe) => {
-            let found = probe.look_durably().context("cannot look at its primary storage")?;
+            let has_log = || pool.has_log(number) && pool.dirty(number).is_dirty();
+            let flushed = UnreportedLoss::flush_first(probe, has_log);
+            let found = flushed.and_then(|()| probe.look());
+            let found = found.context("cannot look at its primary storage")?;
             Look { size: wish.size, ..found }
         }
         None => Look { size: wish.size, modified: None, changed: None },

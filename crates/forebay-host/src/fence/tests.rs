@@ -18,6 +18,7 @@ use super::*;
 use crate::events::EventLog;
 use crate::pool::owner::PoolOwner;
 use crate::pool::{DiskWish, OpenedLog, Pool, Share};
+use crate::tmpfs;
 
 mod disk_alone;
 mod sidecars;
@@ -184,6 +185,41 @@ fn the_primary_storage_that_is_served_is_flushed_wherever_it_is_by_now() {
     served.fence.flush_primary(false).unwrap();
     fs::rename(bed.path("db.raw"), bed.path("moved.raw")).unwrap();
     served.fence.flush_primary(false).unwrap();
+}
+
+/// The kernel tells once of a write that failed, and the start that it tells is not the one that serves.
+#[test]
+fn a_start_that_fails_at_its_flush_leaves_word_for_the_guest_of_the_next_one() {
+    let bed = Bed::new();
+    let fails = || {
+        unreported_loss::tests::FLUSH_FAILS.set(true);
+        let error = bed.examine(&mut bed.pool()).err().expect("the flush fails");
+        assert_eq!(error.to_string(), "cannot look at its primary storage");
+    };
+    let probe = bed.probe().copy();
+    let found = || UnreportedLoss::find(Some(&probe));
+    if tmpfs::folder().is_none() {
+        return;
+    }
+    fails();
+    bed.examine(&mut bed.pool()).unwrap();
+    assert!(found().is_noted());
+    // One more changes nothing.
+    fails();
+    let mut next = found();
+    assert!(next.is_noted());
+    next.follow(true, 0, 0, || 0);
+    next.follow(false, 1, 0, || 0);
+    next.follow(false, 1, 1, || 0);
+    assert!(!found().is_noted(), "the guest was told");
+    // A log has it all.
+    for has_log in [true, false] {
+        unreported_loss::tests::FLUSH_FAILS.set(true);
+        UnreportedLoss::flush_first(&probe, || has_log).unwrap_err();
+        assert_eq!(found().is_noted(), !has_log);
+        UnreportedLoss::flush_first(&probe, || unreachable!()).unwrap();
+    }
+    found().forget();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! for it, and a later one has ended well.
 //!
 //! ```text
+//!      a start that fails at its flush ──┐
 //!   engine: nobody waits: unreported ──► file ──kill──► next start: the first flush fails
 //!              ▼                      ▲ │
 //!           a flush fails: told ──────┘ └─ a later one ends well ──► no file
@@ -20,7 +21,7 @@
 //! that is not smaller is at the address by now; and a guest on another host (NBD over TCP, iSCSI) that outlives this one.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -79,6 +80,21 @@ impl UnreportedLoss {
             found.forget();
         }
         found
+    }
+
+    /// Flushes primary storage that a former run may have written to. The start goes no further when that fails, and the next
+    /// one hears nothing of it from the kernel: its guest is told. `has_log`: a log has all that was acknowledged.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn flush_first(probe: &Probe, has_log: impl FnOnce() -> bool) -> io::Result<()> {
+        let flushed = probe.flush();
+        #[cfg(test)]
+        let flushed = flushed.and_then(|()| tests::fail_as_asked());
+        if flushed.is_err() && !has_log() {
+            UnreportedLoss::find(Some(probe)).follow(true, 0, 0, || 0);
+        }
+        flushed
     }
 
     /// True when the file is certainly not about what is there now.
@@ -182,8 +198,22 @@ impl Storage {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// The next first flush of this thread fails.
+        pub(in super::super) static FLUSH_FAILS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn fail_as_asked() -> io::Result<()> {
+        match FLUSH_FAILS.take() {
+            true => Err(io::Error::from_raw_os_error(5)),
+            false => Ok(()),
+        }
+    }
 
     const STORAGE: Option<Storage> =
         Some(Storage { size: 1 << 20, born: Some((1_700_000_000, 5)) });
