@@ -240,6 +240,11 @@ pub(super) fn describe(probe: &Probe, standing: &Standing, size: u64) -> Option<
             rounded(*len),
             rounded(size)
         ),
+        Standing::Gone => "the device of primary storage is gone (logged out, unmapped or unplugged), and all I/O on it fails. \
+                           What is on it is probably intact: do not put a copy in its place. Bring the device back, then \
+                           restart Forebay, which opens it again. A write log keeps what was written and is not on the \
+                           device; without one, writes that the guest had not flushed may be lost"
+            .to_owned(),
     })
 }
 
@@ -248,7 +253,25 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
+    use forebay_backends::OpenOptions;
+
     use super::*;
+
+    #[test]
+    fn nobody_is_told_to_replace_a_device_that_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("db.raw");
+        std::fs::write(&image, vec![7; 65536]).unwrap();
+        let uri = format!("file:{}", image.display()).parse().unwrap();
+        let probe = forebay_backends::open(&uri, OpenOptions::default()).unwrap().probe().unwrap();
+        let text = |standing| describe(&probe, &standing, 65536);
+        assert_eq!(text(Standing::Same), None);
+        let gone = text(Standing::Gone).unwrap();
+        assert!(gone.starts_with("the device of primary storage is gone"), "{gone}");
+        assert!(gone.contains("Bring the device back, then restart Forebay"), "{gone}");
+        assert!(!gone.contains("cut short") && !gone.contains("bring back a copy"), "{gone}");
+        assert!(text(Standing::Short(512)).unwrap().contains("it has 512 B of 64 KiB"));
+    }
 
     #[test]
     fn a_look_that_hangs_holds_up_nobody_else() {

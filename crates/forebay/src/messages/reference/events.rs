@@ -466,6 +466,7 @@ const SENTENCES: [Sentences; 6] = [
                 "primary storage was cut short by somebody else: …",
                 "Stop the guest and bring back a copy.",
             ),
+            (Error, "the device of primary storage is gone …", "Bring it back, restart Forebay."),
             (
                 Error,
                 "the staging file … was removed by somebody else: …",
