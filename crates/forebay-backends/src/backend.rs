@@ -263,9 +263,24 @@ pub(crate) fn status_of(error: &std::io::Error) -> IoStatus {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => IoStatus::NoSpace,
         Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => IoStatus::Unsupported,
-        Some(Errno::ROFS) => IoStatus::ReadOnly,
+        // The latter of a block device that was made read-only.
+        Some(Errno::ROFS | Errno::PERM) => IoStatus::ReadOnly,
         Some(Errno::INVAL) => IoStatus::Invalid,
         Some(Errno::TIMEDOUT) => IoStatus::TimedOut,
         Some(_) | None => IoStatus::IoError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_refuses_to_write_says_in_two_ways_that_it_is_read_only() {
+        use rustix::io::Errno;
+        for errno in [Errno::ROFS, Errno::PERM] {
+            assert_eq!(status_of(&errno.into()), IoStatus::ReadOnly);
+        }
+        assert_eq!(status_of(&Errno::IO.into()), IoStatus::IoError);
     }
 }

@@ -125,7 +125,8 @@ fn can(folder: &Path, limit: &str) -> bool {
     of(folder).or_else(|| of(folder.parent()?)).is_none_or(|most| most != "0")
 }
 
-fn in_sysfs(device: BorrowedFd<'_>) -> Option<PathBuf> {
+/// The folder of an open block device in sysfs.
+pub(crate) fn in_sysfs(device: BorrowedFd<'_>) -> Option<PathBuf> {
     numbered(rustix::fs::fstat(device).ok()?.st_rdev)
 }
 
@@ -142,7 +143,7 @@ fn backing_file(folder: &Path) -> Option<PathBuf> {
 }
 
 /// The content of a file of sysfs, if any.
-fn line(path: &Path) -> Option<String> {
+pub(crate) fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim().to_owned();
     (!text.is_empty()).then_some(text)

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use forebay_io::file::{FileErrorKind, OpenFile, Options};
 use rustix::fs::{Mode, OFlags};
@@ -36,6 +37,10 @@ pub(super) fn open(uri: &FileUri, options: OpenOptions, block: bool) -> Result<O
         Error::new(kind, format!("backend: {error}"))
     })?;
     match unfit(&file, block) {
+        None if block && !(uri.read_only || options.read_only) => {
+            check_writable(&uri.path, identity::in_sysfs(file.as_fd()).as_deref())?;
+            Ok(file)
+        }
         None => Ok(file),
         Some(why) => {
             // What is no disk by its size may be an image.
@@ -96,6 +101,19 @@ pub(super) fn reopen(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
+/// A device that is read-only lets itself be opened for writing, and refuses each write. `sysfs`: its folder there.
+fn check_writable(path: &Path, sysfs: Option<&Path>) -> Result<(), Error> {
+    if sysfs.and_then(|folder| identity::line(&folder.join("ro"))).as_deref() != Some("1") {
+        return Ok(());
+    }
+    let path = path.display();
+    let what = format!(
+        "backend: cannot write to {path}: the device is read-only (as after blockdev --setro, lvchange -pr or losetup -r); make \
+         it writable, or open it read-only (--read-only, or block:{path}?read-only=on)"
+    );
+    Err(Error::new(ErrorKind::Denied, what))
+}
+
 /// Why it cannot serve.
 fn unfit(file: &OpenFile, block: bool) -> Option<String> {
     let unit = file.logical_block();
@@ -120,4 +138,26 @@ fn unfit(file: &OpenFile, block: bool) -> Option<String> {
         ));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_refuses_each_write_is_refused_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |ro: &str| {
+            std::fs::write(folder.path().join("ro"), ro).unwrap();
+            check_writable(Path::new("/dev/sdb"), Some(folder.path()))
+        };
+        check("0\n").unwrap();
+        let error = check("1\n").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("block:/dev/sdb?read-only=on"), "{error}");
+        std::fs::remove_file(folder.path().join("ro")).unwrap();
+        for unknown in [Some(folder.path()), None] {
+            check_writable(Path::new("/dev/sdb"), unknown).unwrap();
+        }
+    }
 }
