@@ -1,5 +1,6 @@
 """Block devices as primary storage and as flash: loop devices here, where the machine has them."""
 import contextlib
+import fcntl
 import os
 import subprocess
 
@@ -144,6 +145,22 @@ def devices_that_are_in_use_too_small_or_somebodys_are_refused(bed):
         refused(bed, ["run", "mem:16MiB", *at, "--flash", flash + ":8MiB"], flash, "in use")
         assert bytes(client(disk).pread(MIB, 0)) == pattern(0, MIB)
         assert on_device(other, 0, MIB) == pattern(0, MIB), "untouched"
+
+
+@test(forebay_only=True, timeout=120)
+def a_device_that_somebody_looks_at_is_served_once_it_is_let_go_of(bed):
+    with loop_device(bed.image("primary.raw", 16 * MIB)) as device:
+        config = 'control = "%s"\n' % bed.path("serve.control")
+        for name, backend in [("device", "block:" + device), ("memory", "mem:16MiB")]:
+            config += '[[disk]]\nname = "%s"\nbackend = "%s"\nram = "2MiB"\n' % (name, backend)
+        config += '[[nbd]]\nlisten = "unix:%s"\n' % bed.path("all.sock")
+        listed = [bed.program, "disk", "list", "--control", bed.path("serve.control")]
+        with open(device, "rb") as looks:  # as udev does while it handles an event
+            fcntl.flock(looks, fcntl.LOCK_SH)
+            daemon = bed.serve(config, ["unix:" + bed.path("all.sock")])
+            assert "disk device: NOT SERVED" in daemon.said and "wait until" in daemon.said, daemon.said
+        eventually(lambda: "NOT SERVED" not in bed.run(listed), "it is served by itself", 30)
+        assert daemon.stop() == 0
 
 
 @test(forebay_only=True)

@@ -15,6 +15,8 @@ pub enum ErrorKind {
     NotFound,
     /// Another process has it.
     InUse,
+    /// Another process has locked the device, and is to let go of it by and by.
+    Locked,
     /// Not permitted, or read-only.
     Denied,
     /// Nothing answers at the address.

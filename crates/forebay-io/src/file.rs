@@ -4,7 +4,8 @@
 //! that does the I/O, on purpose. After a kill the kernel keeps it until the I/O in flight has
 //! ended. So the writes of a process cannot overtake its successor. Give [`Options::lock_wait`]
 //! for that moment. It is spent only when the holder is no living process (`holder.rs`): a living
-//! one would not let go.
+//! one would not let go. On a block device that this crate writes it would: udev locks a device while
+//! it handles an event of it, and each close of a device that was written is one.
 //!
 //! **Limits.** The lock is advisory: it keeps out other users of this crate and of `flock`. The
 //! calls here block; the data path goes through the reactor.
@@ -33,8 +34,8 @@ mod tests;
 const DIRECT_ALIGN_UNKNOWN: u32 = 4096;
 /// How long to wait at most for someone of whom it is not known whether he is ending.
 const UNKNOWN_HOLDER_WAIT_MAX: Duration = Duration::from_secs(3);
-/// How long to wait at most for this very process to let go.
-const OWN_WAIT_NS_MAX: u64 = 10_000_000_000;
+/// How long to wait at most for a living process that is about to let go.
+const LIVING_HOLDER_WAIT_NS_MAX: u64 = 10_000_000_000;
 /// Smallest block of any device.
 const SECTOR: u32 = 512;
 
@@ -48,7 +49,8 @@ pub struct Options {
     /// Create the file if it is not there, and give it at least this many bytes, allocated where the file
     /// system can. Block devices are not changed.
     pub allocate: Option<u64>,
-    /// How long to wait for a process that has ended, or is ending, to let go of it.
+    /// How long to wait for a process that has ended, or is ending, to let go of it; and for one that has locked a block
+    /// device that nobody else writes.
     pub lock_wait: Duration,
 }
 
@@ -80,7 +82,9 @@ impl OpenFile {
         } else {
             FlockOperation::NonBlockingLockExclusive
         };
-        lock(fd.as_fd(), path, operation, options.lock_wait)?;
+        // It is open exclusively here, so no other server has it: whoever locks it looks at it.
+        let passes = is_block_device && !options.read_only;
+        lock(fd.as_fd(), path, operation, options.lock_wait, passes)?;
         if let Some(len) = options.allocate.filter(|_| !is_block_device) {
             allocate(&fd, path, len)?;
         }
@@ -174,7 +178,7 @@ impl OpenFile {
 /// # Errors
 /// It is in use.
 pub fn lock_exclusively(file: &File, path: &Path, wait: Duration) -> Result<(), FileError> {
-    lock(file.as_fd(), path, FlockOperation::NonBlockingLockExclusive, wait)
+    lock(file.as_fd(), path, FlockOperation::NonBlockingLockExclusive, wait, false)
 }
 
 /// Bytes of an open file or block device now.
@@ -239,12 +243,13 @@ fn open_fd(
     open(flags).map_err(|error| FileError::new("open", path, error.into()))
 }
 
-/// Locks the file, waiting at most `wait` for a process that is ending.
+/// Locks the file, waiting at most `wait` for a process that is ending, and for a living one whose lock `passes`.
 fn lock(
     fd: BorrowedFd<'_>,
     path: &Path,
     operation: FlockOperation,
     wait: Duration,
+    passes: bool,
 ) -> Result<(), FileError> {
     let mut living = None;
     let start = now_nanos();
@@ -253,13 +258,15 @@ fn lock(
         match living {
             None => true,
             // A reactor of this process may have been dropped: its ring is taken apart by and by.
-            Some(process) if process == std::process::id() => now_nanos() - start < OWN_WAIT_NS_MAX,
+            Some(process) if passes || process == std::process::id() => {
+                now_nanos() - start < LIVING_HOLDER_WAIT_NS_MAX
+            }
             Some(_) => false,
         }
     };
     let locked = patiently(wait, ends, || rustix::fs::flock(fd, operation));
     locked.map_err(|error| match (error, living) {
-        (Errno::WOULDBLOCK, Some(process)) => FileError::held_by(path, process),
+        (Errno::WOULDBLOCK, Some(process)) => FileError::held_by(path, process, passes),
         (error, _) => FileError::new("lock", path, error.into()),
     })
 }

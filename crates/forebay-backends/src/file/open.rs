@@ -30,6 +30,7 @@ pub(super) fn open(uri: &FileUri, options: OpenOptions, block: bool) -> Result<O
         let kind = match error.kind() {
             FileErrorKind::NotFound => ErrorKind::NotFound,
             FileErrorKind::InUse => ErrorKind::InUse,
+            FileErrorKind::Locked => ErrorKind::Locked,
             FileErrorKind::Denied => ErrorKind::Denied,
             FileErrorKind::WrongType => ErrorKind::Unsuitable,
             FileErrorKind::NoSpace | FileErrorKind::Io => ErrorKind::Io,

@@ -59,7 +59,7 @@ pub fn lock(place: &SidecarPlace, read_only: bool) -> Result<Guard> {
     }
 }
 
-/// Another process has something locked.
+/// Another process has something locked, and may keep it.
 pub fn is_in_use(error: &anyhow::Error) -> bool {
     let file = |cause: &FileError| cause.kind() == FileErrorKind::InUse;
     let backend =

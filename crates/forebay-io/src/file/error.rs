@@ -22,6 +22,8 @@ pub enum FileErrorKind {
     NotFound,
     /// Another process has it.
     InUse,
+    /// Another process has locked a block device, and is to let go of it by and by.
+    Locked,
     /// The kernel forbids it, or it can only be read.
     Denied,
     /// Neither a regular file nor a block device.
@@ -43,15 +45,18 @@ impl FileError {
         FileError { kind, action, path: path.to_owned(), why, advice, source }
     }
 
-    pub(super) fn held_by(path: &Path, process: u32) -> FileError {
-        FileError {
-            kind: FileErrorKind::InUse,
-            action: "lock",
-            path: path.to_owned(),
-            why: format!("already in use by process {process}"),
-            advice: "stop that one or choose another",
-            source: None,
-        }
+    /// A living process has it locked, for a moment only if its lock `passes`.
+    pub(super) fn held_by(path: &Path, process: u32, passes: bool) -> FileError {
+        let held = format!("already in use by process {process}");
+        let in_use = FileErrorKind::InUse;
+        let (kind, why, advice) = match passes {
+            _ if process == std::process::id() => {
+                (in_use, held + ", which is this one", "use it for one purpose only")
+            }
+            true => (FileErrorKind::Locked, held, "wait until that one lets go of it, or stop it"),
+            false => (in_use, held, "stop that one or choose another"),
+        };
+        FileError { kind, action: "lock", path: path.to_owned(), why, advice, source: None }
     }
 
     pub(super) fn wrong_type(path: &Path, what: &str) -> FileError {

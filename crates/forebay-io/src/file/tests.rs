@@ -1,4 +1,5 @@
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Command, Stdio};
 
 use super::*;
 
@@ -41,7 +42,7 @@ fn a_file_in_use_is_refused_until_it_is_let_go_of() {
         let options = Options { read_only, ..Options::default() };
         let error = OpenFile::open(&path, &options).unwrap_err();
         assert_eq!(error.kind(), FileErrorKind::InUse);
-        let holder = format!("in use by process {}", std::process::id());
+        let holder = format!("in use by process {}, which is this one", std::process::id());
         assert!(error.to_string().contains(&holder), "{error}");
     }
     drop(first.into_fd());
@@ -60,6 +61,37 @@ fn a_lock_is_waited_for_while_its_holder_is_ending_and_not_longer() {
     let held = || Err::<(), _>(Errno::WOULDBLOCK);
     assert_eq!(patiently(wait, || false, held), Err(Errno::WOULDBLOCK), "at once");
     assert_eq!(patiently(Duration::ZERO, || true, held), Err(Errno::WOULDBLOCK));
+}
+
+#[test]
+fn who_looks_at_a_device_is_waited_for_and_who_has_a_file_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("device");
+    let file = File::create(&path).unwrap();
+    let (wait, exclusive) = (Duration::from_secs(9), FlockOperation::NonBlockingLockExclusive);
+    let lock = |wait, passes| lock(file.as_fd(), &path, exclusive, wait, passes);
+    // It lets go a moment after it is told so.
+    let mut looks = Command::new("flock");
+    looks.arg("--shared").arg(&path).args(["sh", "-c", "read told; sleep 0.3"]);
+    let mut looks = looks.stdin(Stdio::piped()).spawn().unwrap();
+    let holder = loop {
+        match holder::living_holder(file.as_fd()) {
+            Some(holder) => break holder,
+            None => std::thread::yield_now(),
+        }
+    };
+    let held = format!("already in use by process {holder}; ");
+    for (wait, passes, kind, advice) in [
+        (wait, false, FileErrorKind::InUse, "stop that one or"),
+        (Duration::from_millis(20), true, FileErrorKind::Locked, "wait until"),
+    ] {
+        let error = lock(wait, passes).unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains(&(held.clone() + advice)), "{error}");
+    }
+    drop(looks.stdin.take());
+    lock(wait, true).unwrap();
+    looks.wait().unwrap();
 }
 
 #[test]

@@ -150,10 +150,11 @@ fn refused(page: &mut String) {
 }
 
 fn primary_storage(page: &mut String) {
-    const KINDS: [PrimaryError; 9] = [
+    const KINDS: [PrimaryError; 10] = [
         PrimaryError::InvalidUri,
         PrimaryError::NotFound,
         PrimaryError::InUse,
+        PrimaryError::Locked,
         PrimaryError::Denied,
         PrimaryError::Connect,
         PrimaryError::Protocol,
@@ -172,6 +173,10 @@ fn primary_storage(page: &mut String) {
         PrimaryError::InUse => {
             ("Another process has it.", "End that process. `fuser -v` and `lslocks` show it.")
         }
+        PrimaryError::Locked => (
+            "Another process, such as udev, has locked the device.",
+            "Nothing: Forebay tries again. If it lasts, end that process.",
+        ),
         PrimaryError::Denied => (
             "This user may not use it, or it is read-only.",
             "Give the user the right, or use `--read-only`.",
@@ -201,9 +206,10 @@ fn primary_storage(page: &mut String) {
 }
 
 fn files(page: &mut String) {
-    const KINDS: [FileErrorKind; 6] = [
+    const KINDS: [FileErrorKind; 7] = [
         FileErrorKind::NotFound,
         FileErrorKind::InUse,
+        FileErrorKind::Locked,
         FileErrorKind::Denied,
         FileErrorKind::WrongType,
         FileErrorKind::NoSpace,
@@ -216,6 +222,10 @@ fn files(page: &mut String) {
         FileErrorKind::InUse => (
             "Another process has it, or it is mounted.",
             "End that process, or choose another file.",
+        ),
+        FileErrorKind::Locked => (
+            "Another process, such as udev, has locked the device.",
+            "Nothing: Forebay tries again. If it lasts, end that process.",
         ),
         FileErrorKind::Denied => {
             ("This user may not use it.", "Run as a user who may read and write it.")
