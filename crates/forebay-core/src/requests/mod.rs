@@ -147,6 +147,30 @@ impl Requests {
         }
     }
 
+    /// A request that runs needs no more than `range` of its range. Primary storage has all of its time for those who
+    /// waited for the rest.
+    pub(crate) fn narrow(&mut self, key: Key, range: ByteRange, cx: &mut Cx<'_>) {
+        let before = cx.ready.len();
+        self.overlap.narrow(key, range, &mut cx.ready);
+        for &woken in cx.ready.iter().skip(before) {
+            self.deadlines.push(woken, cx.now);
+        }
+    }
+
+    /// True for a request that waits for the range of one that is in time: that one is due later, so it came, or an I/O
+    /// of it ended, since the time of this one began. Who waits as well counts only when this one waits for none that
+    /// runs: else each of those behind one that hangs would give the next one more time.
+    pub(crate) fn waits_for_progress(&self, key: Key) -> bool {
+        let runs = |earlier: Key| self.table[earlier].stage != Stage::Overlap;
+        let is_in_time = |earlier: Key| self.deadlines.has(earlier);
+        let overlap = &self.overlap;
+        !runs(key)
+            && match overlap.waits_for(key, runs) {
+                true => overlap.waits_for(key, |earlier| runs(earlier) && is_in_time(earlier)),
+                false => overlap.waits_for(key, is_in_time),
+            }
+    }
+
     /// Sends the reply of a request in flight, which may stay as the owner of its I/Os.
     pub(crate) fn answer(
         &mut self,

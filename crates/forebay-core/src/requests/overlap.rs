@@ -119,6 +119,12 @@ impl Overlap {
         Some((place, waiter.owner))
     }
 
+    /// Whether an earlier request that `owner` waits for `is_so`.
+    pub(crate) fn waits_for(&self, owner: Key, is_so: impl Fn(Key) -> bool) -> bool {
+        let Some(entry) = self.entries.iter().find(|e| e.owner == owner) else { return false };
+        self.entries.iter().any(|e| e.blocks_later(entry) && is_so(e.owner))
+    }
+
     /// Takes a request out, if it is in, and appends to `ready` those that may run now, in order of arrival.
     pub(crate) fn leave(&mut self, owner: Key, ready: &mut impl Extend<Key>) {
         let Some(position) = self.entries.iter().position(|e| e.owner == owner) else { return };

@@ -1,6 +1,7 @@
 //! Time: what happens to a request, or to flash, that takes too long.
 //!
-//! A request's time starts anew with every I/O of it that ends. When it is over, the client is
+//! A request's time starts anew with every I/O of it that ends, and when it is over while the one whose range it
+//! waits for is in time: a long write of zeroes goes on piece by piece. When it is over otherwise, the client is
 //! answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from
 //! the I/O: its buffer stays owned until it ends, and the range of a write stays held, so that a newer
 //! write to it cannot be overtaken by the old one; so does a write that is in the log and not safe there
@@ -49,6 +50,10 @@ impl Parts {
                 if !self.give_up_discard(key, cx) {
                     self.requests.deadlines.push(key, cx.now);
                 }
+                continue;
+            }
+            if self.requests.waits_for_progress(key) {
+                self.requests.deadlines.push(key, cx.now);
                 continue;
             }
             cx.counters.requests_timed_out += 1;

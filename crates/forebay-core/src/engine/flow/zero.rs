@@ -4,7 +4,8 @@
 //!  hold the range ─► piece ─► backend (or zeroes from a buffer) ─► drop from cache ─┬► next piece
 //!                                                                                   └► (FUA: flush) ─► reply
 //! ```
-//! Pieces bound the work of one step (a discard may cover the whole disk). A backend that cannot
+//! Pieces bound the work of one step (a discard may cover the whole disk). What is done of the range is
+//! let go with each: who waits for the first blocks does not wait for the last. A backend that cannot
 //! write zeroes is written zeroes to, unless the client wants it fast or not at all. So are parts of
 //! a logical block at either end. A discard is
 //! advice: what is not whole logical blocks is left alone, and a backend that cannot discard is not
@@ -231,6 +232,8 @@ impl Parts {
         }
         job.cursor = job.piece.end;
         self.requests.table[key].job = Job::Zero(job);
+        let rest = ByteRange::new(job.cursor, entry.range.end);
+        self.requests.narrow(key, cx.align_to_backend(rest), cx);
         if entry.failed.is_none() && !entry.answered && job.cursor < entry.range.end {
             cx.ready.push_back(key);
         } else {

@@ -1,5 +1,7 @@
 //! Where the time of requests goes, and which of them took longest.
 
+mod behind;
+
 use super::*;
 use crate::stats::{RequestOp, SlowRequest, TimeSplit, TimeStatistics};
 

@@ -58,6 +58,23 @@ fn overlapping_writes_run_one_after_the_other() {
 }
 
 #[test]
+fn who_is_waited_for_came_earlier_and_is_in_the_way() {
+    let mut d = Drawing::new();
+    d.enter(Write, 0, 8);
+    d.enter(Write, 4, 12);
+    d.enter(Read, 8, 12);
+    let waits = |d: &Drawing, owner: u64, for_: u64| {
+        d.overlap.waits_for(Key(owner), |earlier| earlier == Key(for_))
+    };
+    assert!(waits(&d, 1, 0) && waits(&d, 2, 1));
+    assert!(!waits(&d, 0, 1) && !waits(&d, 2, 0) && !waits(&d, 1, 1) && !waits(&d, 9, 0));
+    let mut ready = Vec::new();
+    d.overlap.narrow(Key(0), ByteRange::new(2, 4), &mut ready);
+    assert_eq!(ready, [Key(1)]);
+    assert!(!waits(&d, 1, 0));
+}
+
+#[test]
 fn a_read_waits_for_an_earlier_write_but_reads_do_not_wait_for_reads() {
     let mut d = Drawing::new();
     assert!(d.enter(Write, 0, 8));
