@@ -4,6 +4,7 @@
 //! |---|---|
 //! | file | its path without links |
 //! | block device with a name of its own (`wwid`, UUID of device mapper or md) | that name |
+//! | image of Ceph that the kernel has mapped (`/dev/rbd0`) | its cluster, pool, image and snapshot |
 //! | loop device from a file's first byte on | the file's |
 //! | another block device | where it is in sysfs, with its serial number if it has one: not the same after each restart of the host |
 //! | partition | the device's, and its number |
@@ -82,11 +83,23 @@ impl Identity {
         if let Some(name) = names.iter().find_map(|name| line(&folder.join(name))) {
             return Some(Identity { text: format!("device {name}"), is_for_good: true });
         }
+        if let Some(image) = image_of_ceph(&folder.join("device")) {
+            return Some(Identity { text: image, is_for_good: true });
+        }
         let place = folder.strip_prefix("/sys").unwrap_or(folder).display().to_string();
         let serial = ["serial", "device/serial"].iter().find_map(|name| line(&folder.join(name)));
         let serial = serial.map_or(String::new(), |serial| format!(" serial {serial}"));
         Some(Identity::of(format!("device {place}{serial}")))
     }
+}
+
+/// The image that a folder of `/sys/bus/rbd/devices` is about: what is mapped next has the same place.
+fn image_of_ceph(folder: &Path) -> Option<String> {
+    let of = |name: &str| line(&folder.join(name));
+    let (cluster, pool, image) = (of("cluster_fsid")?, of("pool_id")?, of("image_id")?);
+    // Each snapshot has bytes of its own.
+    let snapshot = of("snap_id").map_or(String::new(), |snapshot| format!(" snapshot {snapshot}"));
+    Some(format!("rbd cluster {cluster} pool {pool} image {image}{snapshot}"))
 }
 
 /// The file that a loop device shows from its first byte on.
@@ -216,6 +229,18 @@ mod tests {
             assert!(can("discard_max_bytes") && !can("write_zeroes_max_bytes"), "{device}");
         }
         assert!(can(&folder.path().join("sdb"), "write_zeroes_max_bytes"), "nobody says otherwise");
+        let mapped = |place: &str, image: &str, snapshot: &str| {
+            let of = ["cluster_fsid", "pool_id", "image_id", "snap_id"];
+            let of = of.map(|file| format!("device/{file}"));
+            let texts = ["8b1c7c9e-1f0a\n", "2\n", image, snapshot];
+            let files: Vec<_> = of.iter().map(String::as_str).zip(texts).collect();
+            sysfs(place, &files)
+        };
+        let rbd = mapped("rbd0", "3c8a5d2f1e90\n", "18446744073709551614\n");
+        assert!(rbd.is_for_good() && rbd.text().contains("image 3c8a5d2f1e90"), "{}", rbd.text());
+        assert_eq!(rbd, mapped("rbd1", "3c8a5d2f1e90", "18446744073709551614"), "elsewhere");
+        assert_ne!(rbd, mapped("rbd0", "3c8a5d2f1e91", "18446744073709551614"), "in its place");
+        assert_ne!(rbd, mapped("rbd0", "3c8a5d2f1e90", "4"), "a snapshot of it");
         let image = folder.path().join("image");
         fs::write(&image, "x").unwrap();
         let backing = image.display().to_string();
