@@ -32,6 +32,9 @@ mod tests;
 
 /// The assumed alignment of direct I/O, where the kernel does not give it.
 const DIRECT_ALIGN_UNKNOWN: u32 = 4096;
+/// The longest unit of direct I/O that users of this crate can keep to: a page. XFS with reflinks or a realtime part has
+/// longer ones.
+const DIRECT_UNIT_MAX: u32 = 4096;
 /// How long to wait at most for someone of whom it is not known whether he is ending.
 const UNKNOWN_HOLDER_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long to wait at most for a living process that is about to let go.
@@ -93,13 +96,11 @@ impl OpenFile {
         let mut blocks = Blocks { logical: SECTOR, memory: SECTOR };
         if buffered_reason.is_none() {
             match direct_blocks(fd.as_fd(), is_block_device) {
-                Some(found) if size.is_multiple_of(found.logical.into()) => blocks = found,
                 Some(found) => {
-                    let reason = format!(
-                        "its size of {size} bytes is no multiple of {}, the unit of direct I/O",
-                        found.logical
-                    );
-                    buffered_reason = Some(reason);
+                    buffered_reason = unfit_for_direct(found.logical, size, is_block_device);
+                    if buffered_reason.is_none() {
+                        blocks = found;
+                    }
                 }
                 None => buffered_reason = Some("its file system has no direct I/O".to_owned()),
             }
@@ -152,7 +153,7 @@ impl OpenFile {
         self.buffered_reason.as_deref()
     }
 
-    /// Offsets and lengths of I/O are multiples of this many bytes, a power of two from 512 on.
+    /// Offsets and lengths of I/O are multiples of this many bytes, a power of two from 512 on. Of a file at most 4096.
     pub fn logical_block(&self) -> u32 {
         self.logical_block
     }
@@ -302,6 +303,20 @@ fn allocate(fd: &OwnedFd, path: &Path, len: u64) -> Result<(), FileError> {
         rustix::fs::ftruncate(fd, len).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Why a file of `size` bytes cannot be used with direct I/O in units of `unit` bytes.
+fn unfit_for_direct(unit: u32, size: u64, is_block_device: bool) -> Option<String> {
+    if !size.is_multiple_of(unit.into()) {
+        return Some(format!(
+            "its size of {size} bytes is no multiple of {unit}, the unit of direct I/O"
+        ));
+    }
+    // The sectors of a device are as long through the page cache, too.
+    let is_long = unit > DIRECT_UNIT_MAX && !is_block_device;
+    is_long.then(|| {
+        format!("the unit of direct I/O is {unit} bytes there, and {DIRECT_UNIT_MAX} at most can be used")
+    })
 }
 
 /// The units of direct I/O.

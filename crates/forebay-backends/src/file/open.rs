@@ -125,8 +125,7 @@ fn unfit(file: &OpenFile, block: bool) -> Option<String> {
         });
     }
     if file.size() == 0 {
-        let path = file.path().display();
-        return Some(format!("it is empty: give it a size, such as truncate -s 10G {path}"));
+        return Some(empty(file.path(), block));
     }
     if !unit.is_power_of_two() || !(512..=4096).contains(&unit) {
         let unit = size::exact(unit.into());
@@ -139,6 +138,15 @@ fn unfit(file: &OpenFile, block: bool) -> Option<String> {
         ));
     }
     None
+}
+
+/// What has no bytes.
+fn empty(path: &Path, block: bool) -> String {
+    if block {
+        return "the device is there and has no bytes: connect it, as nbd-client, qemu-nbd or losetup do, or give it a medium"
+            .to_owned();
+    }
+    format!("it is empty: give it a size, such as truncate -s 10G {}", path.display())
 }
 
 #[cfg(test)]
@@ -160,5 +168,12 @@ mod tests {
         for unknown in [Some(folder.path()), None] {
             check_writable(Path::new("/dev/sdb"), unknown).unwrap();
         }
+    }
+
+    #[test]
+    fn an_empty_file_gets_a_size_and_an_empty_device_is_connected() {
+        assert!(empty(Path::new("/x.raw"), false).contains("truncate -s 10G /x.raw"));
+        let device = empty(Path::new("/dev/nbd0"), true);
+        assert!(device.contains("connect it") && !device.contains("truncate"), "{device}");
     }
 }

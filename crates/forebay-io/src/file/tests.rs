@@ -33,6 +33,20 @@ fn buffered_io_is_taken_when_asked_for_or_when_the_size_needs_it() {
 }
 
 #[test]
+fn direct_io_has_to_fit_the_size_and_its_unit_into_a_page() {
+    let check = |unit, size, is_block_device, expect: Option<&str>| {
+        let why = unfit_for_direct(unit, size, is_block_device);
+        assert_eq!(why.is_some(), expect.is_some(), "{why:?}");
+        assert!(why.unwrap_or_default().contains(expect.unwrap_or_default()));
+    };
+    check(4096, 1 << 20, false, None);
+    check(512, 1536, false, None);
+    check(4096, 1536, false, Some("1536 bytes is no multiple of 4096"));
+    check(65536, 1 << 20, false, Some("is 65536 bytes there"));
+    check(16384, 1 << 20, true, None);
+}
+
+#[test]
 fn a_file_in_use_is_refused_until_it_is_let_go_of() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
