@@ -95,6 +95,11 @@ impl FoundLog {
     pub fn lacks_what_was_sent(&self) -> bool {
         self.log.lacks_what_was_sent()
     }
+
+    /// Where its pages lie on those of primary storage; `None`: it is empty.
+    pub fn phase(&self) -> Option<u64> {
+        self.log.records.first().map(|record| record.phase.into())
+    }
 }
 
 impl OpenedLog {
@@ -167,6 +172,7 @@ impl Pool {
         grid_offset: Option<u64>,
         found: FoundLog,
     ) -> Result<OpenedLog> {
+        let phase = found.phase();
         let FoundLog { log: mut found, staging, staged, staging_lost } = found;
         // Not before the log was found to go with it.
         self.tables.repeat_progress(&self.file, number)?;
@@ -175,12 +181,11 @@ impl Pool {
         let next = &mut self.next_ordinals[usize::from(number.0)];
         *next = (*next).max(found.next_ordinal);
         let adopted = found.report.records_staged;
-        let phase = found.records.first().map(|record| record.phase);
         let grid_offset = match phase {
             // The grid may be another one, its pages must lie as they did.
             Some(phase) => match grid_offset.unwrap_or(record.grid_offset.into()) {
-                offset if offset % 4096 == u64::from(phase) => offset,
-                _ => phase.into(),
+                offset if offset % 4096 == phase => offset,
+                _ => phase,
             },
             None => grid_offset.unwrap_or(0),
         };

@@ -1,8 +1,8 @@
 //! The write log of a disk that is opened: what a former run left in it goes on, or an empty one begins.
 
-use anyhow::Result;
-use forebay_backends::HostLoses;
+use anyhow::{Result, anyhow};
 use forebay_backends::size::rounded;
+use forebay_backends::{HostLoses, Uri};
 use forebay_core::config::{DestageOrder, GridOffset, Mode, WriteLogConfig};
 use forebay_core::geometry::PAGE;
 use forebay_core::write_back::format::GROUP_PAGES_FIRST;
@@ -25,7 +25,13 @@ impl Opening<'_> {
             return Ok(None);
         }
         let wanted = session.disk.wish.grid_offset;
-        let mut log = session.open_log().map_err(|why| fence::Refused::log(&why))?;
+        let (logical, name) = (self.backend.properties().logical_block, &self.spec.name.0);
+        let primary: Uri = self.spec.backend.parse()?;
+        let fits = |phase| match longer_blocks(phase, logical, name, &primary) {
+            None => Ok(()),
+            Some(why) => Err(anyhow!(why)),
+        };
+        let mut log = session.open_log(fits).map_err(|why| fence::Refused::log(&why))?;
         self.notes.extend(describe(&log));
         prepare_staging(&mut log, &mut self.notes);
         let wish = &mut session.disk.wish;
@@ -47,12 +53,14 @@ impl Opening<'_> {
 }
 
 impl Session {
-    /// Opens the log under the generation that has begun; others wait while it goes on, not while it is read.
-    fn open_log(&self) -> Result<OpenedLog> {
+    /// Opens the log under the generation that has begun, if where its pages lie `fits`; others wait while it goes on, not
+    /// while it is read.
+    fn open_log(&self, fits: impl Fn(u64) -> Result<()>) -> Result<OpenedLog> {
         let (shared, number) = (&self.disk.pool.shared, self.disk.number);
         pool::lock(shared).begin_log(number)?;
         let begun = pool::lock(shared).snapshot();
         let found = begun.find_log(number)?;
+        found.phase().map_or(Ok(()), fits)?;
         if found.lacks_what_was_sent() {
             self.fence.flush_primary(self.is_unanswered)?;
         }
@@ -107,6 +115,41 @@ fn prepare_staging(log: &mut OpenedLog, notes: &mut Notes) {
     }
 }
 
+/// Why a log whose pages lie at byte `phase` of those of primary storage cannot be destaged in blocks of `logical` bytes.
+fn longer_blocks(phase: u64, logical: u32, name: &str, primary: &Uri) -> Option<String> {
+    if phase.is_multiple_of(logical.into()) {
+        return None;
+    }
+    let emptied = format!(
+        "start, empty the log (forebay disk flush {name}), stop, and set grid-offset to a multiple of {logical}"
+    );
+    let way_out = match innermost(primary) {
+        Uri::File(_) => format!(
+            "Add direct=off to its URI: the page cache takes blocks of 512 bytes. Then {emptied}, and take direct=off away"
+        ),
+        Uri::Block(_) => format!(
+            "Its sectors were shorter when that was written: go back to the device, or the emulation, with sectors of 512 \
+             bytes. Then {emptied}, and change over"
+        ),
+        Uri::Nbd(_) | Uri::Mem(_) | Uri::Model { .. } | Uri::Fault { .. } => format!(
+            "Its blocks were shorter when that was written: let the server offer those of 512 bytes again. Then {emptied}, \
+             and change over"
+        ),
+    };
+    Some(format!(
+        "the write log of disk '{name}' has pages from byte {phase} of those of its primary storage on, which is written in \
+         blocks of {logical} bytes now. Another grid-offset counts only when the log is empty. {way_out}"
+    ))
+}
+
+/// The primary storage within wrappers.
+fn innermost(uri: &Uri) -> &Uri {
+    match uri {
+        Uri::Model { inner, .. } | Uri::Fault { inner, .. } => innermost(inner),
+        Uri::File(_) | Uri::Block(_) | Uri::Nbd(_) | Uri::Mem(_) => uri,
+    }
+}
+
 /// The block grid lies where the log of a former run has it.
 fn other_grid(offset: u64) -> String {
     format!(
@@ -145,4 +188,29 @@ fn describe(log: &OpenedLog) -> Notes {
     }
     notes.extend(log.staging_lost.map(|fault| (Severity::Error, staging_lost(fault))));
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_longer_blocks_do_not_fit_names_the_way_to_empty_it() {
+        let check = |phase, logical, uri: &str, expect: Option<&str>| {
+            let why = longer_blocks(phase, logical, "db", &uri.parse().unwrap());
+            assert_eq!(why.is_some(), expect.is_some(), "{why:?}");
+            let why = why.unwrap_or_default();
+            assert!(why.contains(expect.unwrap_or_default()), "{why}");
+            let all = ["forebay disk flush db", "grid-offset to a multiple of 4096"];
+            assert!(expect.is_none() || all.iter().all(|text| why.contains(text)), "{why}");
+        };
+        for uri in ["file:/x.raw", "block:/dev/x", "nbd://host/x"] {
+            check(3584, 512, uri, None);
+            check(0, 4096, uri, None);
+        }
+        check(3584, 4096, "file:/x.raw", Some("Add direct=off"));
+        check(512, 4096, "model:san?latency=1ms&inner=file:/x.raw", Some("Add direct=off"));
+        check(3584, 4096, "block:/dev/x", Some("go back to the device"));
+        check(3584, 4096, "nbd://host/x", Some("let the server"));
+    }
 }
