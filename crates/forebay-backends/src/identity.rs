@@ -121,6 +121,21 @@ pub(crate) fn is_buffered_loop(device: BorrowedFd<'_>) -> bool {
     dio.is_some_and(|dio| dio == "0")
 }
 
+/// True of a device that this host puts together, and may keep on it where data lie: a loop device over a file, or one of the
+/// device mapper, but for paths to the same storage.
+pub(crate) fn is_mapped(device: BorrowedFd<'_>) -> bool {
+    in_sysfs(device).is_some_and(|folder| puts_together(&folder))
+}
+
+fn puts_together(folder: &Path) -> bool {
+    let is_mapper = |uuid: String| !uuid.starts_with("mpath-");
+    let of = |folder: &Path| {
+        folder.join("loop").is_dir() || line(&folder.join("dm/uuid")).is_some_and(is_mapper)
+    };
+    // A partition lies in the folder of its device.
+    of(folder) || folder.parent().is_some_and(of)
+}
+
 /// False for a block device that discards nothing.
 pub(crate) fn discards(device: BorrowedFd<'_>) -> bool {
     in_sysfs(device).is_none_or(|folder| can(&folder, "discard_max_bytes"))
@@ -229,6 +244,17 @@ mod tests {
             assert!(can("discard_max_bytes") && !can("write_zeroes_max_bytes"), "{device}");
         }
         assert!(can(&folder.path().join("sdb"), "write_zeroes_max_bytes"), "nobody says otherwise");
+        sysfs("paths", &[("dm/uuid", "mpath-3600")]);
+        sysfs("loop0", &[("loop/backing_file", "/x"), ("loop/offset", "0")]);
+        for (device, expect) in [
+            ("thin", true),
+            ("thin/thin1", true),
+            ("loop0", true),
+            ("paths", false),
+            ("sdb", false),
+        ] {
+            assert_eq!(puts_together(&folder.path().join(device)), expect, "{device}");
+        }
         let mapped = |place: &str, image: &str, snapshot: &str| {
             let of = ["cluster_fsid", "pool_id", "image_id", "snap_id"];
             let of = of.map(|file| format!("device/{file}"));

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | flush | `fdatasync` | the same |
 //! | discard | `PUNCH_HOLE` | `BLKDISCARD`, on the helper thread |
-//! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | the same |
+//! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | `PUNCH_HOLE` |
 //! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
 //!
 //! An operation that the kernel refuses as not supported is not tried again. A block device that
@@ -39,6 +39,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::file::OpenFile;
 use forebay_io::reactor::{Completion, FileId};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use slab::Slab;
 
 use crate::OpenOptions;
@@ -236,7 +237,14 @@ impl FileBackend {
         if let Some(writes) = &self.writes {
             writes.ended();
         }
-        let status = done.as_ref().map_or_else(status_of, |()| IoStatus::Ok);
+        let status = match done {
+            Ok(()) => IoStatus::Ok,
+            // A target that offers to unmap, and rejects it.
+            Err(error) if Errno::from_io_error(error) == Some(Errno::REMOTEIO) => {
+                IoStatus::Unsupported
+            }
+            Err(error) => status_of(error),
+        };
         self.holes.can_discard &= status != IoStatus::Unsupported;
         status
     }
@@ -258,17 +266,19 @@ impl FileBackend {
     /// The next way to write zeroes after `tried`, if there is one.
     fn zeroes_mode(
         &self,
-        io: BackendIo,
+        range: ByteRange,
         may_unmap: bool,
         fast_only: bool,
         tried: Option<FallocateFlags>,
     ) -> Option<FallocateFlags> {
-        if !io.range.is_aligned(self.properties.logical_block.into()) {
+        if !range.is_aligned(self.properties.logical_block.into()) {
             return None;
         }
+        // The kernel writes zeroes to a device that has no better way: what is to be unmapped would be filled.
+        let writes = self.is_block && (fast_only || may_unmap);
         if may_unmap && self.holes.can_punch && self.holes.are_zeroes && tried.is_none() {
             Some(PUNCH)
-        } else if self.holes.can_zero && tried != Some(ZERO) && !(self.is_block && fast_only) {
+        } else if self.holes.can_zero && tried != Some(ZERO) && !writes {
             Some(ZERO)
         } else {
             None
@@ -319,7 +329,7 @@ impl FileBackend {
         };
         self.holes.can_punch &= mode != PUNCH;
         self.holes.can_zero &= mode != ZERO;
-        match self.zeroes_mode(io, may_unmap, fast_only, Some(mode)) {
+        match self.zeroes_mode(io.range, may_unmap, fast_only, Some(mode)) {
             None => Some(status),
             Some(next) => {
                 self.running[key].mode = next;
@@ -362,7 +372,7 @@ impl Backend for FileBackend {
             IoOp::Flush => self.start(cx, io, PUNCH),
             IoOp::Discard => self.start_discard(cx, io),
             IoOp::WriteZeroes { may_unmap, fast_only } => {
-                match self.zeroes_mode(io, may_unmap, fast_only, None) {
+                match self.zeroes_mode(io.range, may_unmap, fast_only, None) {
                     Some(mode) => self.start(cx, io, mode),
                     None => refuse(cx, io, IoStatus::Unsupported),
                 }

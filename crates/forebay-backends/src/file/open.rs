@@ -75,8 +75,8 @@ pub(super) fn lock_file_of_loop(
 
 /// A file system in user space, by its number in the kernel's `magic.h`.
 pub(super) const FUSE: u64 = 0x6573_5546;
-/// File systems that keep nothing of direct I/O on this host, by the same numbers: NFS, CIFS and SMB2, Ceph, 9P; and in user space.
-const REMOTE: [u64; 6] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x0102_1997, FUSE];
+/// File systems that keep nothing of direct I/O on this host, by the same numbers: NFS, CIFS and SMB2, Ceph, 9P.
+const REMOTE: [u64; 5] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x0102_1997];
 
 /// The file system of an open file, by its number.
 pub(super) fn file_system(file: &OpenFile) -> Option<u64> {
@@ -86,9 +86,13 @@ pub(super) fn file_system(file: &OpenFile) -> Option<u64> {
 /// What is lost of it with this host.
 pub(super) fn host_loses(file: &OpenFile) -> HostLoses {
     let is_block = file.is_block_device();
+    let is_kept = match is_block {
+        true => !identity::is_mapped(file.as_fd()),
+        false => file_system(file).is_some_and(|found| REMOTE.contains(&found)),
+    };
     if !file.is_direct() || is_block && identity::is_buffered_loop(file.as_fd()) {
         HostLoses::Anything
-    } else if is_block || file_system(file).is_some_and(|found| REMOTE.contains(&found)) {
+    } else if is_kept {
         HostLoses::Nothing
     } else {
         HostLoses::Places

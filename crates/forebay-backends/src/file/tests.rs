@@ -204,3 +204,31 @@ fn what_cannot_serve_is_refused_with_advice() {
     let block = block.expect_err("it is a file");
     assert!(block.to_string().contains("file:"), "{block}");
 }
+
+/// The kernel writes zeroes where a device has no other way, and says nothing of it.
+#[test]
+fn a_device_that_refuses_holes_is_not_filled_with_zeroes_instead() {
+    let file = file(MIB);
+    let mut backend = FileBackend::open_file(&uri(&file), OpenOptions::default()).unwrap();
+    let range = ByteRange::at(0, 4096);
+    let next = |backend: &FileBackend, may_unmap, tried| {
+        backend.zeroes_mode(range, may_unmap, false, tried)
+    };
+    assert_eq!(next(&backend, true, Some(PUNCH)), Some(ZERO), "a file is not written to");
+    backend.is_block = true;
+    assert_eq!(
+        (next(&backend, true, None), next(&backend, false, None)),
+        (Some(PUNCH), Some(ZERO))
+    );
+    assert_eq!(next(&backend, true, Some(PUNCH)), None);
+    backend.holes.can_punch = false;
+    assert_eq!((next(&backend, true, None), next(&backend, false, None)), (None, Some(ZERO)));
+    for errno in [Errno::OPNOTSUPP, Errno::REMOTEIO] {
+        backend.holes.can_discard = true;
+        assert_eq!(backend.discarded(&Err(errno.into())), IoStatus::Unsupported);
+        assert!(!backend.holes.can_discard);
+    }
+    backend.holes.can_discard = true;
+    assert_eq!(backend.discarded(&Err(Errno::IO.into())), IoStatus::IoError);
+    assert!(backend.holes.can_discard);
+}

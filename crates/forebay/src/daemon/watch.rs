@@ -138,17 +138,12 @@ impl Watched {
 
     /// Looks once; false when the disk is gone.
     fn look(&mut self, events: &EventSender) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        let asks_for_standing = self.looks.is_multiple_of(STANDING_EVERY);
-        // Without flash there is no note of its writes.
-        if self.last_write.is_none() && !asks_for_standing {
-            return self.disk.strong_count() > 0;
-        }
         let Some(disk) = self.disk.upgrade().filter(|disk| disk.is_looked_at()) else {
             return false;
         };
         self.look_at_times(&disk, events);
-        if !asks_for_standing {
+        self.looks = self.looks.wrapping_add(1);
+        if !self.looks.is_multiple_of(STANDING_EVERY) {
             return true;
         }
         self.look_at_staging(&disk, events);
