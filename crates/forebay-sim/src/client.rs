@@ -165,7 +165,7 @@ impl World<'_> {
         let mark = self.oracle.flush_mark();
         let backend = self.setup.config.backend;
         let logs = self.engine.mode().logs();
-        let is_followed = if logs { backend.write_zeroes } else { backend.discard };
+        let is_followed = if logs { self.engine.makes_holes() } else { backend.discard };
         self.submit(Asked { kind, range, op, mark, expected, is_followed }, version)
     }
 

@@ -63,7 +63,11 @@ pub fn examine(
     let record = pool.record(number);
     let look = match &probe {
         Some(probe) => {
-            let has_log = || pool.has_log(number) && pool.dirty(number).is_dirty();
+            // One that failed may lack what was sent to primary storage from memory.
+            let has_log = || {
+                let found = pool.has_log(number).then(|| pool.find_log(number).ok()).flatten();
+                found.is_some_and(|log| log.phase().is_some() && !log.lacks_what_was_sent())
+            };
             let flushed = UnreportedLoss::flush_first(probe, has_log);
             let found = flushed.and_then(|()| probe.look());
             let found = found.context("cannot look at its primary storage")?;

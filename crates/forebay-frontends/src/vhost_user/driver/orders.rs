@@ -19,7 +19,7 @@ pub enum Order {
     /// Answer what was taken, take nothing more, end.
     Stop,
     /// The guest's memory is another one. With `true` it is so only when no request uses the old one. A ring that is not in
-    /// the new one goes on in the old one.
+    /// the new one waits for one that has it.
     Memory(Map, bool),
     /// Somebody else is to be woken.
     Call(Option<OwnedFd>),
