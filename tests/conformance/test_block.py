@@ -103,6 +103,18 @@ def a_discard_reaches_a_device(bed):
 
 
 @test(forebay_only=True)
+def a_device_that_refuses_each_write_is_refused_or_read(bed):
+    with loop_device(bed.image("primary.raw", 16 * MIB), "--read-only") as device:
+        at = ["--ram", "1MiB", "--nbd", "unix:" + bed.path("s"), "--control", bed.path("c"),
+              "--state-dir", bed.path("state")]
+        refused(bed, ["run", "block:" + device, *at], "the device is read-only", code=1)
+        disk = bed.disk("block:%s?read-only=on" % device, ram="1MiB")
+        h = client(disk)
+        assert h.is_read_only() and bytes(h.pread(4 * KIB, MIB)) == pattern(MIB, 4 * KIB)
+        assert disk.stop() == 0
+
+
+@test(forebay_only=True)
 def a_write_smaller_than_the_blocks_of_a_device_keeps_its_neighbours(bed):
     with loop_device(bed.image("primary.raw", 16 * MIB), "--sector-size", "4096") as device:
         disk = bed.disk("block:" + device, ram="4MiB")
