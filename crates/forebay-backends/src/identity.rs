@@ -128,7 +128,8 @@ pub(crate) fn is_mapped(device: BorrowedFd<'_>) -> bool {
 }
 
 fn puts_together(folder: &Path) -> bool {
-    let is_mapper = |uuid: String| !uuid.starts_with("mpath-");
+    // A partition of such paths is `part1-mpath-`, and so on.
+    let is_mapper = |uuid: String| !uuid.contains("mpath-");
     let of = |folder: &Path| {
         folder.join("loop").is_dir() || line(&folder.join("dm/uuid")).is_some_and(is_mapper)
     };
@@ -244,7 +245,7 @@ mod tests {
             assert!(can("discard_max_bytes") && !can("write_zeroes_max_bytes"), "{device}");
         }
         assert!(can(&folder.path().join("sdb"), "write_zeroes_max_bytes"), "nobody says otherwise");
-        sysfs("paths", &[("dm/uuid", "mpath-3600")]);
+        sysfs("paths", &[("dm/uuid", "part1-mpath-3600")]);
         sysfs("loop0", &[("loop/backing_file", "/x"), ("loop/offset", "0")]);
         for (device, expect) in [
             ("thin", true),

@@ -259,9 +259,11 @@ fn lock(
         match living {
             None => true,
             // A reactor of this process may have been dropped: its ring is taken apart by and by.
-            Some(process) if passes || process == std::process::id() => {
+            Some(process) if process == std::process::id() => {
                 now_nanos() - start < LIVING_HOLDER_WAIT_NS_MAX
             }
+            // Others may have to wait meanwhile: it is tried again later.
+            Some(_) if passes => now_nanos() - start < UNKNOWN_HOLDER_WAIT_MAX.as_nanos() as u64,
             Some(_) => false,
         }
     };

@@ -274,6 +274,25 @@ fn a_start_knows_when_the_one_before_did_not_see_the_end_of_what_it_sent() {
     assert!(!is_unanswered(&bed));
 }
 
+/// A server may have several addresses, and each a sidecar of its own.
+#[test]
+fn a_start_without_a_sidecar_of_an_export_goes_by_what_the_flash_knows() {
+    let mut bed = Bed::new();
+    bed.is_apart = true;
+    let is_unanswered = |bed: &Bed| bed.examine(&mut bed.pool()).unwrap().1.is_unanswered();
+    for killed in [false, true] {
+        assert!(!is_unanswered(&bed));
+        let served = bed.serve();
+        if killed {
+            drop(served);
+        } else {
+            served.leave(EndOfSession::Dirty);
+        }
+        fs::remove_file(bed.place().path().unwrap()).unwrap();
+        assert_eq!(is_unanswered(&bed), killed);
+    }
+}
+
 #[test]
 fn a_copy_of_flash_from_within_a_session_is_told_by_the_sidecar_of_its_end() {
     for end in [EndOfSession::Clean, EndOfSession::Dirty] {

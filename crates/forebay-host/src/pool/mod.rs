@@ -254,6 +254,13 @@ impl Pool {
         report::dirty(&self.file, &self.tables, disk)
     }
 
+    /// True when the log of a disk can be read, holds records, and lacks nothing that was sent to primary storage.
+    pub fn holds_what_was_sent(&self, disk: DiskNumber) -> bool {
+        let staged = report::staged(&self.file, &self.tables, disk);
+        let found = report::found(&self.file, &self.tables, disk, &staged.groups);
+        found.is_ok_and(|log| !log.records.is_empty() && !log.lacks_what_was_sent())
+    }
+
     /// Some granules that the cache of a disk has, as its index says: primary storage must hold the same. None where a start
     /// would not believe the index or the log.
     pub fn sample_cached(&self, disk: DiskNumber) -> Vec<CachedGranule> {
