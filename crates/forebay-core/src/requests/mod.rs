@@ -151,11 +151,7 @@ impl Requests {
     /// waited for the rest.
     pub(crate) fn narrow(&mut self, key: Key, range: ByteRange, cx: &mut Cx<'_>) {
         let before = cx.ready.len();
-        match range.is_empty() {
-            // Nobody waits for nothing, wherever that lies.
-            true => self.overlap.leave(key, &mut cx.ready),
-            false => self.overlap.narrow(key, range, &mut cx.ready),
-        }
+        self.overlap.narrow(key, range, &mut cx.ready);
         for &woken in cx.ready.iter().skip(before) {
             self.deadlines.push(woken, cx.now);
         }

@@ -233,8 +233,7 @@ impl Parts {
         job.cursor = job.piece.end;
         self.requests.table[key].job = Job::Zero(job);
         let rest = ByteRange::new(job.cursor, entry.range.end);
-        let held = if rest.is_empty() { rest } else { cx.align_to_backend(rest) };
-        self.requests.narrow(key, held, cx);
+        self.requests.narrow(key, cx.align_to_backend(rest), cx);
         if entry.failed.is_none() && !entry.answered && job.cursor < entry.range.end {
             cx.ready.push_back(key);
         } else {

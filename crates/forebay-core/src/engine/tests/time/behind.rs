@@ -56,26 +56,6 @@ fn who_waits_for_a_long_write_of_zeroes_is_in_time_while_that_goes_on() {
 }
 
 #[test]
-fn who_waits_across_the_end_of_zeroes_waits_for_the_last_of_them_and_not_for_their_flush() {
-    let mut rig = by_writing(4096);
-    // Their end is within a logical block.
-    rig.submit(1, 0, 2 * MIB - 512, ZEROES);
-    rig.write(2, 2 * MIB - 4096, 8192, 7);
-    while !rig.drawn().iter().any(|io| io == "F 0+0") {
-        rig.pass_seconds(20);
-        rig.complete(0, IoStatus::Ok);
-    }
-    let write = format!("W {}+8192", 2 * MIB - 4096);
-    assert_eq!(rig.drawn(), ["F 0+0", &write]);
-    rig.pass_seconds(29);
-    rig.complete(rig.find(&write), IoStatus::Ok);
-    assert_eq!(rig.status_of(2), Some(IoStatus::Ok));
-    rig.settle();
-    assert_eq!(rig.status_of(1), Some(IoStatus::Ok));
-    rig.expect_bytes(2 * MIB - 4096, 8192, 7);
-}
-
-#[test]
 fn who_waits_for_zeroes_that_hang_is_out_of_time_soon_after_them() {
     let mut rig = by_writing(512);
     rig.submit(1, 0, PIECES * MIB, ZEROES);
