@@ -34,6 +34,7 @@ use super::negotiate::SEGMENT_MAX;
 use super::session::Session;
 
 mod client;
+mod compare;
 mod memory;
 mod newcomer;
 mod read;

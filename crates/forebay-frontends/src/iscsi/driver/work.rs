@@ -285,7 +285,7 @@ impl Connection {
         device: &mut Device,
         answer: Answer<'_>,
     ) {
-        let Answer { disk, reply, slices, extents } = answer;
+        let Answer { disk, reply, slices, .. } = answer;
         let key = reply.tag.0 as u32;
         let task = self.session.task(key);
         if task.phase == Phase::Aborted {
@@ -295,12 +295,27 @@ impl Connection {
             self.outbox.append(|out| session.retire_aborted(device, key, out));
             return;
         }
+        if reply.status.is_ok() && matches!(task.work.medium, Some(Medium::Read { .. })) {
+            let spans = spans_of(reply, slices);
+            return self.send_read(cx, device, key, (disk, reply), spans);
+        }
+        self.on_no_data_to_send(cx, device, answer);
+    }
+
+    /// The same of all but a read that succeeded.
+    #[inline(never)]
+    fn on_no_data_to_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        device: &mut Device,
+        answer: Answer<'_>,
+    ) {
+        let Answer { disk, reply, slices, extents } = answer;
+        let key = reply.tag.0 as u32;
+        let task = self.session.task(key);
         let medium = task.work.medium.as_ref().expect("the engine has work on the medium");
         let spans = spans_of(reply, slices);
         match medium {
-            Medium::Read { .. } if reply.status.is_ok() => {
-                return self.send_read(cx, device, key, (disk, reply), spans);
-            }
             Medium::OrWrite { .. } if has_data(reply) => {
                 let asked = self.or_write(cx, device, disk, key, spans);
                 release(cx, disk, reply);
@@ -408,40 +423,6 @@ impl Connection {
             | Medium::Allocation { .. } => 1,
         };
         task.work.progress += step;
-    }
-
-    /// Compares what was read with a task's data.
-    fn compare(
-        &mut self,
-        cx: &mut Context<'_>,
-        disk: DiskId,
-        key: u32,
-        spans: impl Iterator<Item = Span>,
-    ) -> Result<(), Done<'static>> {
-        let task = self.session.task(key);
-        let Sink::Bytes(expected) = &task.sink else { return Ok(()) };
-        let is_pattern = matches!(task.work.medium, Some(Medium::Compare { pattern: true, .. }));
-        let mut at = if is_pattern { 0 } else { task.work.progress as usize };
-        for span in spans {
-            let mut offset = span.offset;
-            let end = offset + u64::from(span.len);
-            while offset < end {
-                if is_pattern && at == expected.len() {
-                    at = 0;
-                }
-                let len = (end - offset).min((expected.len() - at) as u64).min(64 << 10);
-                self.scratch.resize(len as usize, 0);
-                cx.port(disk).memory.read_at(offset, &mut self.scratch);
-                let expected = &expected[at..at + len as usize];
-                let differs = self.scratch.iter().zip(expected).position(|(a, b)| a != b);
-                if let Some(differs) = differs {
-                    return Err(Done::Miscompare((at + differs) as u64));
-                }
-                at += len as usize;
-                offset += len;
-            }
-        }
-        Ok(())
     }
 
     /// Ends a task after its work.
