@@ -1,7 +1,7 @@
 //! What may wait for a file system, a server or a device, on a thread of its own: the shard must not wait.
 //!
-//! The thread starts with the first question, and ends when its backend lets go of it and all that was asked has been done. So
-//! long it keeps what it was given open.
+//! The thread starts with the first question. When its backend lets go of it, it ends after the question at hand, and discards
+//! nothing more. So long it keeps what it was given open.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ pub(super) enum Answer {
     Discarded(io::Result<()>),
 }
 
-/// See the module. Dropping it ends the thread after the questions at hand.
+/// See the module. Dropping it ends the thread after the question at hand.
 #[derive(Debug)]
 pub(super) struct FileThread {
     questions: Sender<(IoId, Question, ByteRange)>,
@@ -52,9 +52,10 @@ impl FileThread {
                         Answer::Discarded(done)
                     }
                 };
-                if answer.send((id, found)).is_ok() {
-                    waker.wake();
+                if answer.send((id, found)).is_err() {
+                    return;
                 }
+                waker.wake();
             }
         })?;
         Ok(FileThread { questions, answers })
