@@ -47,7 +47,7 @@ pub enum HostLoses {
     Nothing,
     /// What fills holes, or makes them: the file system of this host keeps back where data lie, and writes the data.
     Places,
-    /// Anything: it is in the page cache, until the kernel chooses to write it.
+    /// Anything: it may be in memory of this host, in the page cache or with a server that runs here.
     Anything,
 }
 

@@ -19,9 +19,11 @@
 //! **Limits.** Two servers, or two names on one server, may have the same bytes, and a device several paths that do not
 //! tell. Then nothing here notices it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::uri::{NbdAddress, NbdUri};
@@ -121,8 +123,8 @@ pub(crate) fn is_buffered_loop(device: BorrowedFd<'_>) -> bool {
     dio.is_some_and(|dio| dio == "0")
 }
 
-/// True of a device that this host puts together, and may keep on it where data lie: a loop device over a file, or one of the
-/// device mapper, but for paths to the same storage.
+/// True of a device that this host puts together, and may keep on it where data lie: a loop device over a file, one of the
+/// device mapper, but for paths to the same storage, or one that is served by a process (NBD, ublk).
 pub(crate) fn is_mapped(device: BorrowedFd<'_>) -> bool {
     in_sysfs(device).is_some_and(|folder| puts_together(&folder))
 }
@@ -130,8 +132,14 @@ pub(crate) fn is_mapped(device: BorrowedFd<'_>) -> bool {
 fn puts_together(folder: &Path) -> bool {
     // A partition of such paths is `part1-mpath-`, and so on.
     let is_mapper = |uuid: String| !uuid.contains("mpath-");
+    let is_served = |name: &OsStr| {
+        let is_of = |kind: &str| name.as_bytes().starts_with(kind.as_bytes());
+        is_of("nbd") || is_of("ublkb")
+    };
     let of = |folder: &Path| {
-        folder.join("loop").is_dir() || line(&folder.join("dm/uuid")).is_some_and(is_mapper)
+        folder.join("loop").is_dir()
+            || line(&folder.join("dm/uuid")).is_some_and(is_mapper)
+            || folder.file_name().is_some_and(is_served)
     };
     // A partition lies in the folder of its device.
     of(folder) || folder.parent().is_some_and(of)
@@ -247,10 +255,15 @@ mod tests {
         assert!(can(&folder.path().join("sdb"), "write_zeroes_max_bytes"), "nobody says otherwise");
         sysfs("paths", &[("dm/uuid", "part1-mpath-3600")]);
         sysfs("loop0", &[("loop/backing_file", "/x"), ("loop/offset", "0")]);
+        sysfs("nbd0/nbd0p1", &[("partition", "1\n")]);
+        sysfs("ublkb0", &[("serial", "x")]);
         for (device, expect) in [
             ("thin", true),
             ("thin/thin1", true),
             ("loop0", true),
+            ("nbd0", true),
+            ("nbd0/nbd0p1", true),
+            ("ublkb0", true),
             ("paths", false),
             ("sdb", false),
         ] {

@@ -52,8 +52,8 @@ pub struct Options {
     /// Create the file if it is not there, and give it at least this many bytes, allocated where the file
     /// system can. Block devices are not changed.
     pub allocate: Option<u64>,
-    /// How long to wait for a process that has ended, or is ending, to let go of it; and for one that has locked a block
-    /// device that nobody else writes.
+    /// How long to wait for a process that has ended, or is ending, to let go of it. A living one that has locked a block
+    /// device that nobody else writes is waited for 3 seconds at most.
     pub lock_wait: Duration,
 }
 
@@ -85,7 +85,7 @@ impl OpenFile {
         } else {
             FlockOperation::NonBlockingLockExclusive
         };
-        // It is open exclusively here, so no other server has it: whoever locks it looks at it.
+        // It is open exclusively here, so nobody else writes it: whoever locks it looks at it, or only reads.
         let passes = is_block_device && !options.read_only;
         lock(fd.as_fd(), path, operation, options.lock_wait, passes)?;
         if let Some(len) = options.allocate.filter(|_| !is_block_device) {
@@ -269,7 +269,8 @@ fn lock(
     };
     let locked = patiently(wait, ends, || rustix::fs::flock(fd, operation));
     locked.map_err(|error| match (error, living) {
-        (Errno::WOULDBLOCK, Some(process)) => FileError::held_by(path, process, passes),
+        (Errno::WOULDBLOCK, Some(_)) => FileError::held_by(path, living, passes),
+        (Errno::WOULDBLOCK, None) if passes => FileError::held_by(path, None, passes),
         (error, _) => FileError::new("lock", path, error.into()),
     })
 }

@@ -12,10 +12,11 @@
 //! | write zeroes, may unmap | `PUNCH_HOLE`, else `ZERO_RANGE` | `PUNCH_HOLE` |
 //! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
 //!
-//! An operation that the kernel refuses as not supported is not tried again. A block device that
-//! the kernel could only write zeroes to is said to have no other way. A file system in
-//! user space (FUSE) may take a hole for advice, as nbdfuse does, and leave the old bytes there.
-//! On it zeroes are never a hole.
+//! An operation that the kernel refuses as not supported is not tried again. Discards that a
+//! device is too slow for are left out ([`DISCARD_BEGINS_WITHIN`]). A block device that the kernel
+//! could only write zeroes to is said to have no other way. A file system in user space (FUSE) may
+//! take a hole for advice, as nbdfuse does, and leave the old bytes there. On it zeroes are never a
+//! hole.
 //!
 //! **Invariant:** a short read or write is continued; the end of the file inside the recorded size
 //! is an error, never zeroes.
@@ -31,6 +32,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_core::action::IoOp;
 use forebay_core::geometry::ByteRange;
@@ -53,6 +55,8 @@ use crate::uri::FileUri;
 use thread::{Answer, FileThread, Question};
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+/// Much shorter than the time that primary storage has for a request.
+const DISCARD_BEGINS_WITHIN: Duration = Duration::from_secs(5);
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
 /// See the module.
@@ -229,7 +233,8 @@ impl FileBackend {
         if let Some(writes) = &self.writes {
             writes.begins();
         }
-        thread.ask(io.id, Question::Discard, io.range);
+        let until = Instant::now() + DISCARD_BEGINS_WITHIN;
+        thread.ask(io.id, Question::Discard { until }, io.range);
     }
 
     /// What came of a discard on a device.
@@ -237,14 +242,7 @@ impl FileBackend {
         if let Some(writes) = &self.writes {
             writes.ended();
         }
-        let status = match done {
-            Ok(()) => IoStatus::Ok,
-            // A target that offers to unmap, and rejects it.
-            Err(error) if Errno::from_io_error(error) == Some(Errno::REMOTEIO) => {
-                IoStatus::Unsupported
-            }
-            Err(error) => status_of(error),
-        };
+        let status = done.as_ref().map_or_else(status_of_unmap, |()| IoStatus::Ok);
         self.holes.can_discard &= status != IoStatus::Unsupported;
         status
     }
@@ -318,8 +316,9 @@ impl FileBackend {
 
     /// An operation failed; `None`: it is tried in another way.
     fn failure(&mut self, key: usize, error: &io::Error) -> Option<IoStatus> {
-        let status = status_of(error);
         let Running { io, mode, .. } = self.running[key];
+        let is_unmap = self.is_block && matches!(io.op, IoOp::WriteZeroes { .. });
+        let status = if is_unmap { status_of_unmap(error) } else { status_of(error) };
         if status != IoStatus::Unsupported {
             return Some(status);
         }
@@ -336,6 +335,14 @@ impl FileBackend {
                 None
             }
         }
+    }
+}
+
+/// The same of a device that is asked to unmap or to zero: a target may offer that, and reject it.
+fn status_of_unmap(error: &io::Error) -> IoStatus {
+    match Errno::from_io_error(error) {
+        Some(Errno::REMOTEIO) => IoStatus::Unsupported,
+        _ => status_of(error),
     }
 }
 

@@ -3,6 +3,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::action::{Extent, ExtentState};
+use forebay_core::ids::IoId;
+use forebay_io::arena::Arena;
+use forebay_io::reactor::Reactor;
 use tempfile::NamedTempFile;
 
 use super::*;
@@ -231,4 +234,40 @@ fn a_device_that_refuses_holes_is_not_filled_with_zeroes_instead() {
     backend.holes.can_discard = true;
     assert_eq!(backend.discarded(&Err(Errno::IO.into())), IoStatus::IoError);
     assert!(backend.holes.can_discard);
+    let mut reactor = Reactor::new(8, None).expect("a reactor");
+    let arena = reactor.add_arena(Arc::new(Arena::new(4096).expect("memory"))).expect("room");
+    let mut failed = |op, errno: Errno| {
+        backend.holes.can_punch = true;
+        let io = BackendIo { id: IoId(0), range, op, arena };
+        let key = backend.running.insert(Running { io, done: 0, mode: PUNCH });
+        (backend.failure(key, &errno.into()), backend.holes.can_punch)
+    };
+    let unmap = IoOp::WriteZeroes { may_unmap: true, fast_only: false };
+    assert_eq!(failed(unmap, Errno::REMOTEIO), (Some(IoStatus::Unsupported), false));
+    assert_eq!(failed(unmap, Errno::IO), (Some(IoStatus::IoError), true));
+    assert_eq!(failed(IoOp::Flush, Errno::REMOTEIO), (Some(IoStatus::IoError), true));
+}
+
+#[test]
+fn discards_that_have_waited_for_too_long_are_left_out() {
+    let file = file(MIB);
+    let reactor = Reactor::new(8, None).expect("a reactor");
+    let thread = FileThread::start(file.reopen().unwrap(), reactor.waker()).expect("a thread");
+    let late = Instant::now();
+    while Instant::now() == late {}
+    let in_time = late + Duration::from_secs(60);
+    for (id, until) in [(1, late), (2, in_time), (3, late)] {
+        thread.ask(IoId(id), Question::Discard { until }, ByteRange::at(0, 4096));
+    }
+    let answers = std::iter::from_fn(|| {
+        loop {
+            match thread.answer() {
+                Some((id, Answer::Discarded(done))) => return Some((id.0, done.is_ok())),
+                Some(other) => panic!("{other:?}"),
+                None => std::thread::yield_now(),
+            }
+        }
+    });
+    // A regular file refuses to be discarded.
+    assert_eq!(answers.take(3).collect::<Vec<_>>(), [(1, true), (2, false), (3, true)]);
 }

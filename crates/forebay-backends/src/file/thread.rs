@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 
 use forebay_core::action::Extent;
 use forebay_core::geometry::ByteRange;
@@ -19,8 +20,9 @@ use super::extents;
 pub(super) enum Question {
     /// Where are its holes?
     Extents,
-    /// Of a block device: its bytes are needed no more.
-    Discard,
+    /// Of a block device: its bytes are needed no more. That is advice: what did not begin in time is left out, since
+    /// whoever writes there waits for it.
+    Discard { until: Instant },
 }
 
 /// What came of it.
@@ -46,7 +48,10 @@ impl FileThread {
             for (id, question, range) in asked {
                 let found = match question {
                     Question::Extents => Answer::Extents(extents::find(file.as_fd(), range)),
-                    Question::Discard => {
+                    Question::Discard { until } if until < Instant::now() => {
+                        Answer::Discarded(Ok(()))
+                    }
+                    Question::Discard { .. } => {
                         let done =
                             forebay_io::file::discard(file.as_fd(), range.start, range.len());
                         Answer::Discarded(done)
@@ -61,7 +66,7 @@ impl FileThread {
         Ok(FileThread { questions, answers })
     }
 
-    /// Asks; the answer comes with a wake-up of the reactor. The engine's table of requests bounds the queue.
+    /// Asks; the answer comes with a wake-up of the reactor, after those to earlier questions.
     pub(super) fn ask(&self, id: IoId, question: Question, range: ByteRange) {
         self.questions.send((id, question, range)).expect("the thread runs as long as its backend");
     }

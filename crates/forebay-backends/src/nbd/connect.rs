@@ -26,6 +26,7 @@ use rustix::net::sockopt::{self, Timeout};
 
 use super::dial::{self, Place, Stream, left};
 use super::export::Export;
+use crate::backend::HostLoses;
 use crate::error::{Error, ErrorKind};
 use crate::uri::{NbdAddress, NbdUri};
 
@@ -50,6 +51,12 @@ impl NewSession {
     /// Whom a TCP connection leads to.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         if self.is_local { None } else { dial::peer(self.sockets.first()?) }
+    }
+
+    /// What a crash of this host takes from the server: nothing unless it runs here.
+    pub(super) fn host_loses(&self) -> HostLoses {
+        let is_here = self.is_local || self.sockets.first().is_some_and(dial::is_to_this_host);
+        if is_here { HostLoses::Anything } else { HostLoses::Nothing }
     }
 }
 

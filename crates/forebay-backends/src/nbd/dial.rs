@@ -58,6 +58,13 @@ pub(super) fn peer(socket: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getpeername(socket).ok().flatten()?.try_into().ok()
 }
 
+/// True of a TCP connection to an address of this host.
+pub(super) fn is_to_this_host(socket: impl AsFd) -> bool {
+    let own = rustix::net::getsockname(&socket).ok().and_then(|own| own.try_into().ok());
+    let ip = |address: SocketAddr| address.ip().to_canonical();
+    peer(socket).is_some_and(|peer| ip(peer).is_loopback() || own.map(ip) == Some(ip(peer)))
+}
+
 fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,

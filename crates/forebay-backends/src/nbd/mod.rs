@@ -68,9 +68,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 use forebay_nbd::flags::TransmissionFlags;
 
-use crate::backend::{
-    Backend, BackendEvent, BackendIo, Context, HostLoses, Properties, TokenRange,
-};
+use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::probe::Probe;
@@ -169,7 +167,7 @@ impl NbdBackend {
             discard: can(TransmissionFlags::SEND_TRIM),
             write_zeroes: can(TransmissionFlags::SEND_WRITE_ZEROES),
             extents: export.allocation.is_some(),
-            host_loses: HostLoses::Nothing,
+            host_loses: new.host_loses(),
         };
         Ok(NbdBackend {
             uri: uri.clone(),

@@ -16,6 +16,7 @@ use forebay_nbd::info::BlockSizes;
 use forebay_nbd::request::Command;
 
 use super::*;
+use crate::backend::HostLoses;
 use crate::error::ErrorKind;
 use crate::testing::Bench;
 use crate::{OpenOptions, Uri, open};
@@ -27,6 +28,8 @@ fn bytes_go_out_and_come_back_with_both_kinds_of_reply() {
         let server = Server::start(Script { structured, ..Script::good() });
         let mut bench = server.bench("");
         assert_eq!(bench.backend.properties().extents, structured);
+        // The server is on this host.
+        assert_eq!(bench.backend.properties().host_loses, HostLoses::Anything);
         let range = ByteRange::at(8192, 1 << 20);
         assert_eq!(bench.write(range, 7), IoStatus::Ok);
         assert_eq!(bench.flush(), IoStatus::Ok);

@@ -53,7 +53,8 @@ impl Alone {
         let Some(probe) = probe else {
             return Ok(Alone { fence: None, is_unanswered: false });
         };
-        let is_unanswered = place.is_apart() && found.is_open();
+        let is_unanswered =
+            place.is_apart() && (found.is_open() || place.is_open_elsewhere(name, &found));
         let identity = identity(Some(&probe));
         let mut fence = Fence {
             look: probe.look().context("cannot look at its primary storage")?,

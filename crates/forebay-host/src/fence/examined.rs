@@ -65,7 +65,7 @@ pub fn examine(
         Some(probe) => {
             // One that failed may lack what was sent to primary storage from memory.
             let has_log = || pool.has_log(number) && pool.holds_what_was_sent(number);
-            let flushed = UnreportedLoss::flush_first(probe, has_log);
+            let flushed = UnreportedLoss::flush_first(probe, || probe.flush(), has_log);
             let found = flushed.and_then(|()| probe.look());
             let found = found.context("cannot look at its primary storage")?;
             Look { size: wish.size, ..found }
@@ -128,11 +128,7 @@ pub fn examine(
         _ => None,
     };
     let superseded = superseded(&found, wish.takes_over).filter(|other| *other != record.uuid);
-    // The sidecar of an export is named after the address of its server, and that may have several.
-    let is_elsewhere = place.is_apart() && matches!(found, Found::Missing);
-    let has_ended = record.committed == Generation(0) || record.evidence.is_final;
-    let is_unanswered =
-        record.flags.has(DiskFlags::UNANSWERED) || found.is_open() || is_elsewhere && !has_ended;
+    let is_unanswered = record.flags.has(DiskFlags::UNANSWERED) || found.is_open();
     if let Some(own) = &own
         && !is_refused
         && !is_dirty

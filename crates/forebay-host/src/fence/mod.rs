@@ -102,16 +102,18 @@ impl Fence {
         }
     }
 
-    /// Makes durable what a former run has sent there, and what of that can still arrive. Memory has nothing of it.
+    /// Makes durable what a former run has sent there, and what of that can still arrive. Memory has nothing of it. `has_log`: a
+    /// log has all that was acknowledged.
     ///
     /// # Errors
     /// It cannot be opened, or fails the flush.
-    pub fn flush_primary(&self, is_unanswered: bool) -> Result<()> {
+    pub fn flush_primary(&self, is_unanswered: bool, has_log: bool) -> Result<()> {
         let Some(probe) = &self.probe else { return Ok(()) };
         let primary = Primary::of(probe, None, is_unanswered);
         let mut primary = primary.context("cannot open primary storage to flush it")?;
         primary.settle();
-        primary.flush().context("primary storage fails a flush")
+        let flushed = UnreportedLoss::flush_first(probe, || primary.flush(), || has_log);
+        flushed.context("primary storage fails a flush")
     }
 
     /// What the pool notes when the session is committed: how it found primary storage, and whether a dirty log goes on

@@ -78,6 +78,21 @@ impl SidecarPlace {
     pub(super) fn is_apart(&self) -> bool {
         matches!(self, SidecarPlace::Apart(_))
     }
+
+    /// True when the last session of a disk `name` has not ended as far as the state folder knows, at another address of its
+    /// server than this one, where `here` was found.
+    pub(super) fn is_open_elsewhere(&self, name: &str, here: &Found) -> bool {
+        let SidecarPlace::Apart(path) = self else { return false };
+        let since = if let Found::There(here) = here { here.date } else { 0 };
+        let others = path.parent().and_then(|folder| fs::read_dir(folder).ok());
+        let mut others = others.into_iter().flatten().flatten().map(|other| other.path());
+        others.any(|other| {
+            let is_one = other.extension() == path.extension() && other != *path;
+            let there = if is_one { read(Some(&other)) } else { Found::Missing };
+            let is_last = |it: &Sidecar| it.name == name && it.date >= since;
+            there.is_open() && matches!(&there, Found::There(it) if is_last(it))
+        })
+    }
 }
 
 /// Who primary storage is, as pools and names of files have it; [`Uuid::NIL`]: nobody knows.

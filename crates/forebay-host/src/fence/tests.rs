@@ -182,9 +182,9 @@ impl Served {
 fn the_primary_storage_that_is_served_is_flushed_wherever_it_is_by_now() {
     let bed = Bed::new();
     let served = bed.serve();
-    served.fence.flush_primary(false).unwrap();
+    served.fence.flush_primary(false, true).unwrap();
     fs::rename(bed.path("db.raw"), bed.path("moved.raw")).unwrap();
-    served.fence.flush_primary(false).unwrap();
+    served.fence.flush_primary(false, true).unwrap();
 }
 
 /// The kernel tells once of a write that failed, and the start that it tells is not the one that serves.
@@ -212,12 +212,13 @@ fn a_start_that_fails_at_its_flush_leaves_word_for_the_guest_of_the_next_one() {
     next.follow(false, 1, 0, || 0);
     next.follow(false, 1, 1, || 0);
     assert!(!found().is_noted(), "the guest was told");
-    // A log has it all.
+    // A log has it all, or does not.
+    let served = bed.serve();
     for has_log in [true, false] {
         unreported_loss::tests::FLUSH_FAILS.set(true);
-        UnreportedLoss::flush_first(&probe, || has_log).unwrap_err();
+        served.fence.flush_primary(false, has_log).unwrap_err();
         assert_eq!(found().is_noted(), !has_log);
-        UnreportedLoss::flush_first(&probe, || unreachable!()).unwrap();
+        served.fence.flush_primary(false, false).unwrap();
     }
     found().forget();
 }

@@ -87,8 +87,12 @@ impl UnreportedLoss {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn flush_first(probe: &Probe, has_log: impl FnOnce() -> bool) -> io::Result<()> {
-        let flushed = probe.flush();
+    pub(super) fn flush_first(
+        probe: &Probe,
+        flush: impl FnOnce() -> io::Result<()>,
+        has_log: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
+        let flushed = flush();
         #[cfg(test)]
         let flushed = flushed.and_then(|()| tests::fail_as_asked());
         if flushed.is_err() && !has_log() {

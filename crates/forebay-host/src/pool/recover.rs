@@ -96,6 +96,11 @@ impl FoundLog {
         self.log.lacks_what_was_sent()
     }
 
+    /// See [`RecoveredLog::lacks_what_was_acknowledged`].
+    pub fn lacks_what_was_acknowledged(&self) -> bool {
+        self.log.lacks_what_was_acknowledged()
+    }
+
     /// Where its pages lie on those of primary storage; `None`: it is empty.
     pub fn phase(&self) -> Option<u64> {
         self.log.records.first().map(|record| record.phase.into())

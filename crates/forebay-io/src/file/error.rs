@@ -46,11 +46,14 @@ impl FileError {
     }
 
     /// A living process has it locked, for a moment only if its lock `passes`.
-    pub(super) fn held_by(path: &Path, process: u32, passes: bool) -> FileError {
-        let held = format!("already in use by process {process}");
+    pub(super) fn held_by(path: &Path, process: Option<u32>, passes: bool) -> FileError {
+        let held = process.map_or_else(
+            || "already in use by a process that cannot be seen from here".to_owned(),
+            |process| format!("already in use by process {process}"),
+        );
         let in_use = FileErrorKind::InUse;
         let (kind, why, advice) = match passes {
-            _ if process == std::process::id() => {
+            _ if process == Some(std::process::id()) => {
                 (in_use, held + ", which is this one", "use it for one purpose only")
             }
             true => (FileErrorKind::Locked, held, "wait until that one lets go of it, or stop it"),

@@ -103,6 +103,8 @@ fn who_looks_at_a_device_is_waited_for_and_who_has_a_file_is_not() {
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(&(held.clone() + advice)), "{error}");
     }
+    let unseen = FileError::held_by(&path, None, true);
+    assert_eq!(unseen.kind(), FileErrorKind::Locked, "{unseen}");
     drop(looks.stdin.take());
     lock(wait, true).unwrap();
     looks.wait().unwrap();

@@ -109,7 +109,7 @@ pub struct DiskOptions {
     /// Where the destage journal is: a file, block: or nbd: URI on storage that lives as long as primary storage [default: beside an image file; none for block: and nbd:]
     #[arg(long, value_name = "URI", help_heading = "Write-back")]
     pub destage_journal: Option<String>,
-    /// Flush primary storage between flush epochs (flush) or not (none); flush is for storage that may lose power at the same time; what a crash of this host may lose out of order is always flushed [default: none]
+    /// Flush primary storage between flush epochs (flush) or not (none); flush is for storage that may lose power at the same time; strict and journaled also flush what a crash of this host may lose out of order [default: none]
     #[arg(long, value_name = "flush|none", help_heading = "Write-back")]
     pub destage_barrier: Option<Barrier>,
     /// Most bytes per second that are destaged; 0 for no limit [default: 0]

@@ -128,7 +128,12 @@ impl RecoveredLog {
     /// never acknowledged, or what a log that had failed kept in memory. A guest may read it. So it has to be flushed
     /// before the log goes on: from then on the log does not tell.
     pub fn lacks_what_was_sent(&self) -> bool {
-        self.report.records_dropped > 0 || self.through >= self.next_sequence
+        self.report.records_dropped > 0 || self.lacks_what_was_acknowledged()
+    }
+
+    /// True when primary storage alone may have what was acknowledged: a log that had failed kept it in memory.
+    pub fn lacks_what_was_acknowledged(&self) -> bool {
+        self.through >= self.next_sequence
     }
 }
 

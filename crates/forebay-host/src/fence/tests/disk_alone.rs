@@ -32,6 +32,28 @@ fn a_disk_without_flash_leaves_a_sidecar_in_the_state_folder_alone() {
     assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::OtherDisk));
 }
 
+#[test]
+fn a_disk_without_flash_that_was_killed_is_unanswered_at_any_address_of_its_server() {
+    let mut bed = Bed::new();
+    bed.is_apart = true;
+    let folder = bed.place().path().unwrap().parent().unwrap().to_owned();
+    let path = |address| folder.join(address).with_extension("forebay");
+    let begin = |address, name| {
+        let place = SidecarPlace::Apart(path(address));
+        Alone::begin(bed.sides().0, place, name, None, None, &mut Vec::new()).unwrap()
+    };
+    drop(begin("first", "db").fence);
+    assert!(!begin("third", "another").is_unanswered);
+    let second = begin("second", "db");
+    assert!(second.is_unanswered, "killed at the first");
+    // Of two sidecars the one of the last session counts, and the first was killed a while ago.
+    let mut first = Sidecar::decode(&fs::read(path("first")).unwrap()).unwrap();
+    first.date -= 60;
+    fs::write(path("first"), first.encode()).unwrap();
+    second.fence.unwrap().leave(EndOfSession::Clean, true, false).unwrap();
+    assert!(!begin("second", "db").is_unanswered);
+}
+
 /// Serves the image without flash, with the rights over another disk, and leaves it so.
 fn serve_alone(bed: &Bed, takes_over: Option<Uuid>, end: EndOfSession) {
     let (probe, place) = bed.sides();

@@ -62,7 +62,8 @@ impl Session {
         let found = begun.find_log(number)?;
         found.phase().map_or(Ok(()), fits)?;
         if found.lacks_what_was_sent() {
-            self.fence.flush_primary(self.is_unanswered)?;
+            let has_log = !found.lacks_what_was_acknowledged();
+            self.fence.flush_primary(self.is_unanswered, has_log)?;
         }
         let grid_offset = self.disk.wish.grid_offset;
         pool::lock(shared).go_on_with_log(number, self.generation, grid_offset, found)
@@ -97,8 +98,8 @@ fn keep_order(log: &mut WriteLogConfig, host_loses: HostLoses) -> Option<(Severi
     if host_loses == HostLoses::Places {
         return None;
     }
-    let text = "primary storage is written through the page cache of this host, which writes it in any order: destaging \
-                flushes it between epochs, as with destage-barrier \"flush\"";
+    let text = "primary storage is written through the page cache of this host, or by a server on it, and so in any order: \
+                destaging flushes it between epochs, as with destage-barrier \"flush\"";
     Some((Severity::Info, text.to_owned()))
 }
 
