@@ -13,6 +13,7 @@
 //! go on in the new mode. Where primary storage keeps failing its flushes they are held for one flush at a time.
 
 use crate::action::Event;
+use crate::cache_index::CacheIndex;
 use crate::config::{Config, Mode};
 use crate::cx::{Cx, Shared};
 use crate::engine::{ConfigError, Parts};
@@ -187,7 +188,9 @@ impl Parts {
                 write_back.is_left()
             }),
             ModeChange::Entering { .. } | ModeChange::Blocked { .. } => {
-                !self.has_writes_beside_log() && self.is_flushed_for_log(cx)
+                // Flash that cannot note that its index is void may take the log with it.
+                let is_voiding = self.cache_index.as_ref().is_some_and(CacheIndex::is_voiding);
+                !is_voiding && !self.has_writes_beside_log() && self.is_flushed_for_log(cx)
             }
         };
         if !is_ready {

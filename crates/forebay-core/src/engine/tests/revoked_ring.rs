@@ -27,6 +27,32 @@ fn ring_failed_beside_a_log() -> Rig {
 }
 
 #[test]
+fn no_log_is_entered_while_flash_may_take_it_with_the_ring() {
+    let Config { flash_bytes, flash_admission, ring, .. } = with_ring(16);
+    let log = Config { mode: Mode::WriteThrough, ..with_log() };
+    let mut rig = Rig::new(Config { flash_bytes, flash_admission, ring, ..log });
+    rig.tick(0);
+    rig.settle_log();
+    rig.fill(0..8);
+    while rig.voids == 0 {
+        match rig.drawn().iter().position(|io| io.starts_with("ring")) {
+            Some(ring) => rig.complete(ring, IoStatus::IoError),
+            None if rig.pending.is_empty() => rig.tick(1),
+            None => rig.complete(0, IoStatus::Ok),
+        }
+    }
+    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::Ok);
+    }
+    assert_eq!(rig.engine.mode(), Mode::WriteThrough);
+    rig.engine.voided(rig.now, Voided::InPool, &mut rig.actions);
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteBack);
+}
+
+#[test]
 fn a_log_that_no_start_will_believe_is_drained_and_acknowledges_nothing_more() {
     // In time, or when nobody has waited for it any more.
     for is_late in [false, true] {
