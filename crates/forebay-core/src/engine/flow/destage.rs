@@ -155,7 +155,7 @@ impl Parts {
     /// What the throttle aims at. To slow writers down for a drain that stands still would gain nothing.
     pub(in crate::engine) fn aim(&self, shared: &Shared) -> Aim {
         let drains = self.is_draining(shared)
-            && self.write_back.as_ref().is_some_and(WriteBack::makes_progress);
+            && self.write_back.as_ref().is_some_and(|log| log.makes_progress(shared.now));
         if drains { Aim::Empty } else { Aim::Room }
     }
 }

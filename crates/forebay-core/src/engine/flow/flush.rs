@@ -119,7 +119,9 @@ impl Parts {
         let Parts { primary, requests, .. } = self;
         let is_guest = |key: Key| matches!(requests.table[key].job, Job::Flush);
         let waited = primary.lose_unflushed(is_guest);
-        self.drop_unflushed(cx);
+        if self.primary.is_at_risk() {
+            self.drop_unflushed(cx);
+        }
         self.end_flush(waited, status, cx);
     }
 

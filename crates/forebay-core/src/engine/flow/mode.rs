@@ -251,7 +251,7 @@ fn hold_max(change: ModeChange, config: &Config) -> Nanos {
 /// What is dirty will be destaged in a moment, as fast as it went lately.
 fn is_nearly_drained(log: &WriteBack, shared: &Shared) -> bool {
     let pages = log.dirty_bytes() / PAGE + log.zero_pages_left(shared);
-    log.makes_progress()
+    log.makes_progress(shared.now)
         && match log.ns_per_page() {
             0 => pages <= HOLD_PAGES,
             ns_per_page => pages.saturating_mul(ns_per_page) <= HOLD_TIME.0,

@@ -310,23 +310,51 @@ fn a_discard_waits_for_the_list_of_zeroes_no_longer_than_for_primary_storage() {
     rig.expect_bytes(256 * KIB, 4096, 7);
 }
 
-#[test]
-fn a_discard_that_has_waited_too_long_tells_that_what_was_done_of_it_is_lost() {
+/// Request 1 is half done beside the log, in a mode that is about to get one, whose list of zeroes is full.
+fn half_done_beside_the_log(op: Op) -> Rig {
     const MIB: u64 = 1 << 20;
     let mut config = Config { mode: Mode::WriteThrough, requests_max: 1024, ..with_log() };
     config.backend.size = 80 * MIB;
     let mut rig = Rig::new(config);
     rig.tick(0);
     rig.settle_log();
-    rig.submit(1, 0, 65 * MIB, Op::Discard { fua: true });
+    rig.submit(1, 0, 65 * MIB, op);
     rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
     rig.run_actions();
     for tag in 2..2 + ZEROES_MAX as u64 {
         rig.submit(tag, 66 * MIB + tag * 8192, 4096, zeroes());
     }
-    let piece = rig.find(&format!("D 0+{}", 64 * MIB));
-    rig.complete(piece, IoStatus::Ok);
+    rig.complete(0, IoStatus::Ok);
     assert!(!rig.has_reply(1), "it waits for the mode, and then for the list of zeroes");
+    rig
+}
+
+#[test]
+fn a_flush_that_fails_beside_a_log_takes_nothing_that_was_flushed_before() {
+    let mut rig = half_done_beside_the_log(zeroes());
+    rig.settle_until("F 0+0");
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    while rig.engine.mode() != Mode::WriteBack {
+        rig.complete(0, IoStatus::Ok);
+    }
+    // As the cache index does, for marks of writes from before the log.
+    let (parts, mut cx) = rig.engine.at(rig.now, &mut rig.actions);
+    parts.primary.flush_unasked(&mut cx);
+    rig.run_actions();
+    let flush = rig.find("F 0+0");
+    rig.complete(flush, IoStatus::IoError);
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    rig.settle_log();
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
+    rig.submit(1000, 0, 0, Op::Flush);
+    rig.settle_log();
+    assert_eq!(rig.replied(1000).1, IoStatus::Ok);
+}
+
+#[test]
+fn a_discard_that_has_waited_too_long_tells_that_what_was_done_of_it_is_lost() {
+    let mut rig = half_done_beside_the_log(Op::Discard { fua: true });
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.run_actions();
     rig.settle_until("F 0+0");

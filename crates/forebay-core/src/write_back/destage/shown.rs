@@ -5,7 +5,7 @@ use super::window::Supply;
 use crate::config::DestageOrder;
 use crate::cx::Shared;
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::Sequence;
+use crate::ids::{Nanos, Sequence};
 use crate::write_back::format::index::PageIndex;
 
 impl WriteBack {
@@ -45,8 +45,9 @@ impl WriteBack {
     }
 
     /// True when the destager writes, and the last attempt was none in vain.
-    pub(crate) fn makes_progress(&self) -> bool {
-        self.destager.goes_on() && self.destager.trouble.fault.is_none()
+    pub(crate) fn makes_progress(&self, now: Nanos) -> bool {
+        let destager = &self.destager;
+        destager.goes_on() && !destager.is_held(now) && destager.trouble.fault.is_none()
     }
 
     /// The zero records that primary storage does not have yet, as so many pages to write; each piece that it can zero
