@@ -17,7 +17,7 @@
 //!
 //! **Limits:** one call looks at no more than [`Cache::visits_max`] blocks or slots. There are at most [`PARTS_MAX`]
 //! parts; a range that finds no place joins the last one, with all that is between them: more is dropped than need be,
-//! never less.
+//! never less. So whoever can wait, as a discard can, does that from half as many on ([`Cache::is_sweep_behind`]).
 
 use std::collections::VecDeque;
 
@@ -105,6 +105,11 @@ impl Stale {
             ended: PartNumber(0),
             dropped: 0,
         }
+    }
+
+    /// True when there are so many parts that more of them should wait.
+    fn is_behind(&self) -> bool {
+        self.parts.len() >= PARTS_MAX / 2
     }
 
     /// True when no block is stale.
@@ -217,6 +222,11 @@ impl Cache {
         }
         shared.counters.drops_in_parts += 1;
         self.stale.add(blocks, change, at_risk)
+    }
+
+    /// True when the sweep is behind what it is given: who can wait, waits until a part has ended.
+    pub(crate) fn is_sweep_behind(&self) -> bool {
+        self.stale.is_behind()
     }
 
     /// When more is to be dropped.

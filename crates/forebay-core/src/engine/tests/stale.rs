@@ -414,3 +414,28 @@ fn what_is_stale_in_ram_is_not_destaged() {
     assert!(rig.replied(100).1.is_ok());
     assert!(rig.backend[..13 * 4096].iter().all(|&byte| byte == 7), "old bytes are destaged");
 }
+
+/// As when a guest trims what is free between what it uses.
+#[test]
+fn many_discards_drop_nothing_of_what_lies_between_them() {
+    const STEP: u64 = 40 * 4096;
+    const DISCARDS: u64 = 100;
+    for base in [config(), with_log()] {
+        let requests_max = DISCARDS as u32 + 1;
+        let mut rig = Rig::new(Config { ram_bytes: 512 * KIB, requests_max, ..large(base) });
+        rig.settle_log_or_not();
+        for step in 0..DISCARDS {
+            rig.read(1, step * STEP, 4096);
+            rig.settle_log_or_not();
+        }
+        assert_eq!(blocks_cached(&rig), DISCARDS);
+        for step in 0..DISCARDS {
+            rig.submit(1000 + step, step * STEP + 4096, STEP - 4096, Op::Discard { fua: false });
+        }
+        rig.settle_log_or_not();
+        assert_eq!(blocks_cached(&rig), DISCARDS);
+        for step in 0..DISCARDS {
+            assert_eq!(rig.replied(1000 + step).1, IoStatus::Ok);
+        }
+    }
+}
