@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FileType};
 use slab::Slab;
 
 use super::call::Call;
@@ -146,8 +146,7 @@ impl Shared {
     }
 
     pub(super) fn add_file(&mut self, fd: Arc<OwnedFd>) -> usize {
-        let is_in_memory =
-            rustix::fs::fstatfs(&fd).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)));
+        let is_in_memory = is_in_memory(&fd);
         self.files.insert(File { fd, is_in_memory })
     }
 
@@ -393,4 +392,26 @@ impl Shared {
 /// Ends both directions of a socket. It may be broken already, which is as good.
 pub(super) fn shutdown(socket: std::os::fd::BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
+/// True of a regular file on such a file system. The nodes of devices lie on one, too, and their storage does not.
+fn is_in_memory(file: &OwnedFd) -> bool {
+    let is_regular = rustix::fs::fstat(file)
+        .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile);
+    is_regular
+        && rustix::fs::fstatfs(file).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_not_in_memory_though_its_node_is() {
+        let open = |path: &str| OwnedFd::from(std::fs::File::open(path).unwrap());
+        assert!(!is_in_memory(&open("/dev/zero")));
+        if let Ok(file) = tempfile::tempfile_in("/dev/shm") {
+            assert!(is_in_memory(&file.into()));
+        }
+    }
 }
