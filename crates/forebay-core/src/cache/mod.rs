@@ -73,8 +73,8 @@ use stale::Stale;
 use streams::Streams;
 pub(crate) use update::Update;
 
-/// The granules of a block that the write log holds and primary storage may not have.
-pub(crate) type Undestaged<'a> = &'a dyn Fn(BlockIndex, &Grid) -> GranuleMask;
+/// Of some granules of a block those that the write log holds and primary storage may not have.
+pub(crate) type Undestaged<'a> = &'a dyn Fn(BlockIndex, GranuleMask, &Grid) -> GranuleMask;
 
 /// See the module.
 #[derive(Debug)]

@@ -83,7 +83,7 @@ impl Rig {
         let mut actions = Actions::with_capacity(64);
         let undestaged = self.undestaged;
         let mut cx = Cx { actions: &mut actions, shared: &mut self.shared };
-        let result = call(&mut self.cache, &|_, _| undestaged, &mut cx);
+        let result = call(&mut self.cache, &|_, of, _| undestaged.intersect(of), &mut cx);
         for action in actions.list {
             match action {
                 Action::Copy { from, to } => {

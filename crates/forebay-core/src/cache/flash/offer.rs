@@ -67,7 +67,7 @@ impl Flash {
         cx: &mut Cx<'_>,
     ) {
         let Offered { block, mask, why, .. } = offered;
-        let logged = undestaged(block, &cx.grid);
+        let logged = undestaged(block, mask, &cx.grid);
         if !mask.is_empty() && logged.contains(mask) {
             // The destager offers it again.
             if why == Offer::Used && !self.tier.dir.remembers(block) {

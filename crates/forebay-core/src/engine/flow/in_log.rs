@@ -7,26 +7,27 @@ use crate::ids::BlockIndex;
 use crate::write_back::WriteBack;
 
 impl Parts {
-    /// Granules of `block` of which the log holds something.
+    /// Of some granules of `block` those of which the log holds something.
     pub(in crate::engine) fn logged_granules(
         &self,
         block: BlockIndex,
+        of: GranuleMask,
         shared: &Shared,
     ) -> GranuleMask {
-        granules_in_log(self.write_back.as_ref(), block, &shared.grid, WriteBack::touches)
+        granules_in_log(self.write_back.as_ref(), (block, of), &shared.grid, WriteBack::touches)
     }
 }
 
-/// Granules of a block of which the log holds something that must not come to flash yet.
+/// Of some granules of a block those of which the log holds something that must not come to flash yet.
 pub(in crate::engine) fn undestaged(
     log: Option<&WriteBack>,
-) -> impl Fn(BlockIndex, &Grid) -> GranuleMask {
-    move |block, grid| granules_in_log(log, block, grid, WriteBack::is_undestaged)
+) -> impl Fn(BlockIndex, GranuleMask, &Grid) -> GranuleMask {
+    move |block, of, grid| granules_in_log(log, (block, of), grid, WriteBack::is_undestaged)
 }
 
 fn granules_in_log(
     log: Option<&WriteBack>,
-    block: BlockIndex,
+    (block, of): (BlockIndex, GranuleMask),
     grid: &Grid,
     is_in: impl Fn(&WriteBack, ByteRange) -> bool,
 ) -> GranuleMask {
@@ -34,7 +35,7 @@ fn granules_in_log(
         return GranuleMask::NONE;
     };
     let mut mask = GranuleMask::NONE;
-    for granule in 0..grid.granules_per_block() {
+    for granule in of.runs().flat_map(|(first, end)| first..end) {
         let range = grid.granule_range(block, granule, granule + 1);
         if is_in(log, range) {
             mask = mask.union(GranuleMask::span(granule, granule + 1));

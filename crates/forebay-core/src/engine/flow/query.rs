@@ -111,9 +111,9 @@ impl Parts {
             false => BLOCKS_MAX,
         };
         for block in cx.grid.blocks(range).take(blocks_max as usize) {
-            let dirty = self.logged_granules(block, cx);
-            let cached = self.cache.lookup(block).granules().union(dirty);
             let mut touched = cx.grid.touched(block, range);
+            let dirty = self.logged_granules(block, touched, cx);
+            let cached = self.cache.lookup(block).granules().union(dirty);
             while let Some((start, _)) = touched.first_run() {
                 let is_cached = cached.has(start);
                 let is_dirty = dirty.has(start);

@@ -211,8 +211,8 @@ impl Parts {
         if let Some((slot, valid)) = found.flash
             && valid.has(first)
         {
-            let valid = valid.without(found.in_ram()).without(self.logged_granules(block, cx));
-            let end = run_end(valid.intersect(wanted), first);
+            let valid = valid.intersect(wanted).without(found.in_ram());
+            let end = run_end(valid.without(self.logged_granules(block, valid, cx)), first);
             return self.read_flash(key, job, SlotRun { block, slot, first, end }, cx);
         }
         // An exact read may begin within a granule of which the log has other sectors.
@@ -244,9 +244,9 @@ impl Parts {
     fn end_of_miss(&self, job: &ReadJob, shared: &Shared) -> u64 {
         let rest = ByteRange::new(job.cursor, job.target.end);
         for block in shared.grid.blocks(rest) {
-            let found = self.usable(block, job);
-            let cached = found.granules().union(self.logged_granules(block, shared));
-            let cached = cached.intersect(shared.grid.touched(block, rest));
+            let touched = shared.grid.touched(block, rest);
+            let cached = self.usable(block, job).granules().intersect(touched);
+            let cached = cached.union(self.logged_granules(block, touched, shared));
             if let Some((first, _)) = cached.first_run() {
                 return shared.grid.granule_range(block, first, first + 1).start;
             }

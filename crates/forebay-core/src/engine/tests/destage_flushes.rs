@@ -140,3 +140,36 @@ fn a_flush_of_an_earlier_session_that_fails_late_has_everything_written_again() 
     rig.settle_log();
     assert!(rig.backend[..4096].iter().all(|&b| b == 1), "written again");
 }
+
+/// To forget what is in a segment takes long, and other disks of the shard wait.
+#[test]
+fn a_flush_that_frees_much_of_the_log_frees_it_in_parts() {
+    const MIB: u64 = 1 << 20;
+    let mut config = Config { write_log: Some(WriteLogConfig::new(1024, 64)), ..with_log() };
+    config.backend.size = 16 * MIB;
+    let mut rig = write_back(config);
+    rig.pool.resize(POOL_SEGMENTS as usize * 1024 * 4096, 0);
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    for n in 0..48 {
+        rig.write_with(n, n % 16 * MIB, MIB, n as u8, true);
+        rig.settle_log();
+        assert!(rig.replied(n).1.is_ok());
+    }
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    let mut most = 0;
+    while !rig.engine.log_is_clean() || rig.engine.next_deadline() != Nanos::NEVER {
+        let before = rig.unleased.len();
+        // A flush takes as long as all that is destaged meanwhile.
+        let next = rig.drawn().iter().position(|io| io != "F 0+0");
+        match next.or(Some(0).filter(|_| !rig.pending.is_empty())) {
+            None => {
+                rig.now = rig.now.max(rig.engine.next_deadline());
+                rig.tick(0);
+            }
+            Some(at) => rig.complete(at, IoStatus::Ok),
+        }
+        most = most.max(rig.unleased.len() - before);
+    }
+    assert!((1..=4).contains(&most) && rig.unleased.len() > 8, "{most}, {:?}", rig.unleased);
+}

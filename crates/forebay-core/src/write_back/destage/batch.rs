@@ -4,10 +4,10 @@ use crate::config::DestageOrder;
 use crate::cx::Cx;
 use crate::geometry::ByteRange;
 use crate::ids::{FlushEpoch, Nanos, Sequence};
-use crate::journal::{UNFLUSHED, window_pages};
+use crate::journal::{UNFLUSHED, WINDOW_PAGES_MAX, window_pages};
 use crate::write_back::WriteBack;
 use crate::write_back::format::GROUP_PAGES_MAX;
-use crate::write_back::format::index::{PageIndex, Place, SectorMask, ZeroRecord};
+use crate::write_back::format::index::{PageGrid, PageIndex, Place, SectorMask, ZeroRecord};
 use crate::write_back::log::segments::Position;
 
 use super::journal::Way;
@@ -132,8 +132,10 @@ impl Batch {
     }
 
     pub(super) fn new(places: u32) -> Batch {
-        // A batch is an eighth of the log at most; what is written again after a lost session, a quarter.
+        // A batch is an eighth of the log at most; what is written again after a lost session, a quarter. To collect
+        // what a large log has at once would hold up all disks of the shard.
         let again_max = (places as usize / 4).max(16);
+        let max = (again_max / 2).min(WINDOW_PAGES_MAX as usize);
         Batch {
             phase: Phase::None,
             began: Nanos(0),
@@ -141,7 +143,7 @@ impl Batch {
                 // A record is not divided.
                 list: Vec::with_capacity(again_max + GROUP_PAGES_MAX as usize),
                 next: 0,
-                max: again_max / 2,
+                max,
             },
             zeroes: Zeroes { list: Vec::with_capacity(ZEROES_MAX), next: 0, cursor: 0 },
             limit: Sequence(0),
@@ -149,7 +151,7 @@ impl Batch {
             end: Mark::default(),
             is_mixed: false,
             failed: false,
-            unflushed: 2,
+            unflushed: (again_max / max) as u32,
             count: Count::default(),
         }
     }
@@ -294,8 +296,17 @@ impl Batch {
     }
 
     /// Sorts, and keeps of each sector the newest bytes only.
-    fn reduce(&mut self) {
-        self.items.list.sort_unstable_by_key(|item| (item.page, std::cmp::Reverse(item.sequence)));
+    fn reduce(&mut self, grid: PageGrid) {
+        let items = &mut self.items.list;
+        items.sort_unstable_by_key(|item| (item.page, std::cmp::Reverse(item.sequence)));
+        for zero in &self.zeroes.list {
+            let pages = grid.page_of(zero.range.start)..=grid.page_of(zero.range.end - 1);
+            let first = items.partition_point(|item| item.page < *pages.start());
+            let touched = items[first..].iter_mut().take_while(|item| pages.contains(&item.page));
+            for item in touched.filter(|item| item.sequence < zero.sequence) {
+                item.sectors = item.sectors.without(grid.sectors(item.page, zero.range));
+            }
+        }
         let mut seen = (PageIndex(u64::MAX), SectorMask::NONE);
         self.items.list.retain_mut(|item| {
             if seen.0 != item.page {
@@ -467,14 +478,7 @@ impl WriteBack {
         // Pages and zeroes are not told apart: what is neither before nor after a zero record overwrites it.
         let zeroes = log.index.zeroes().take_while(|zero| zero.sequence <= taken);
         overwrites = overwrites.max(zeroes.last().map_or(Sequence(0), |zero| zero.sequence));
-        let grid = log.index.grid();
-        for zero in &batch.zeroes.list {
-            for item in batch.items.list.iter_mut().filter(|item| item.sequence < zero.sequence) {
-                item.sectors = item.sectors.without(grid.sectors(item.page, zero.range));
-            }
-        }
-        batch.items.list.retain(|item| !item.sectors.is_empty());
-        batch.reduce();
+        batch.reduce(log.index.grid());
         (batch.limit, batch.end) = (taken, Mark { position, pages });
         batch.is_mixed = first_epoch < newest_epoch;
         // What is written again are several epochs, of which only the newest bytes are.

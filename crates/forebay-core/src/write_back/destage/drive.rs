@@ -69,8 +69,8 @@ impl WriteBack {
             || destager.notes.is_ahead && !destager.is_revoked()
             || self.lacks_second_note()
             || !destager.is_retired();
-        let note = destager.note_deadline();
         let later = |time: Nanos| if time > since { time } else { Nanos::NEVER };
+        let note = destager.note_deadline().min(later(log.segments.frees_at()));
         let flush = later(destager.rest_at()).min(later(destager.settle_at()));
         if !destager.goes_on() || !has_dirty {
             let settles = destager.has_to_settle() || self.lacks_second_note();

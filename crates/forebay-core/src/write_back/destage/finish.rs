@@ -15,6 +15,10 @@ use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Notes that fail in a row before the log counts as failed; the dirty bytes of one that did count as lost.
 const NOTE_FAILURES_MAX: u32 = 8;
+/// Pages of the log from which on one call frees no further segment: some tenths of a millisecond.
+const FREED_MAX: u32 = 4096;
+/// Before more is freed: other disks of the shard have their turn.
+const FREE_PAUSE: Nanos = Nanos::from_micros(10);
 
 impl Destager {
     /// Every write of the batch has completed; the record that follows has waited since `oldest`.
@@ -238,19 +242,26 @@ impl WriteBack {
         }
     }
 
-    /// Frees segments whose records are flushed, and that is noted. Where the pool has no segment the log goes on in one of
-    /// them: who gets what it gives back is not sure.
+    /// Frees segments whose records are flushed, and that is noted, a few at a time. Where the pool has no segment the log
+    /// goes on in one of them: who gets what it gives back is not sure.
     pub(crate) fn free_log(&mut self, cx: &mut Cx<'_>) {
         let is_revoked = self.destager.is_revoked();
         let flushed = self.destager.notes.noted.flushed;
         let log = &mut self.log;
+        if cx.now < log.segments.frees_at() {
+            return;
+        }
+        let mut pages = 0;
         loop {
             let renews = log.renews();
             let Some(last) = log.segments.oldest_is_free(flushed, renews) else { break };
             if renews && log.segments.waits_for_lease() {
                 break;
             }
-            log.forget_segment(last);
+            if pages >= FREED_MAX {
+                return log.segments.pause_freeing(cx.now.plus(FREE_PAUSE));
+            }
+            pages += log.forget_segment(last);
             let id = log.segments.free_oldest();
             if renews {
                 log.segments.begin_renewal(hang_at(cx));

@@ -382,8 +382,8 @@ impl WriteLog {
         first
     }
 
-    /// Forgets the records of the oldest segment, which ends with `last`.
-    pub(super) fn forget_segment(&mut self, last: Sequence) {
+    /// Forgets the records of the oldest segment, which ends with `last`: so many pages.
+    pub(super) fn forget_segment(&mut self, last: Sequence) -> u32 {
         let oldest = self.segments.oldest();
         for n in 0..self.config.segment_pages {
             self.index.remove(self.segments.place(oldest.plus(n)));
@@ -391,6 +391,7 @@ impl WriteLog {
         self.index.remove_zeroes(last);
         self.reading.freed += 1;
         self.waiting.room_changed = true;
+        self.config.segment_pages
     }
 
     /// Forgets everything; primary storage has it.

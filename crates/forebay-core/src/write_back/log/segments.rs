@@ -46,6 +46,17 @@ enum Leasing {
     Renewal(Nanos),
 }
 
+/// How segments are taken out of use.
+#[derive(Debug)]
+struct Freeing {
+    /// How many were.
+    count: u64,
+    /// No more are before this time: to forget what is in one takes long.
+    after: Nanos,
+    /// Reads under way, in all segments.
+    readers: u32,
+}
+
 #[derive(Debug)]
 pub(in crate::write_back) struct Segments {
     pages: u32,
@@ -57,8 +68,7 @@ pub(in crate::write_back) struct Segments {
     free_slots: Vec<u32>,
     /// Slots of the segments in use.
     order: VecDeque<u32>,
-    /// How many segments were freed.
-    freed: u64,
+    freeing: Freeing,
     /// Leased, and not in use, with their ordinals.
     spare: VecDeque<(SegmentId, u64)>,
     /// What is asked of the pool.
@@ -82,7 +92,7 @@ impl Segments {
             slots: vec![none; slots as usize],
             free_slots: (0..slots).rev().collect(),
             order: VecDeque::with_capacity(slots as usize),
-            freed: 0,
+            freeing: Freeing { count: 0, after: Nanos(0), readers: 0 },
             spare: VecDeque::with_capacity(2),
             leasing: Leasing::Nothing,
             is_short: false,
@@ -116,17 +126,17 @@ impl Segments {
 
     /// The next page to be written.
     pub(in crate::write_back) fn head(&self) -> Position {
-        let last = self.freed + self.order.len() as u64;
+        let last = self.freeing.count + self.order.len() as u64;
         Position(last * u64::from(self.pages) - u64::from(self.pages - self.next_page))
     }
 
     /// The first page of the oldest segment.
     pub(in crate::write_back) fn oldest(&self) -> Position {
-        Position(self.freed * u64::from(self.pages))
+        Position(self.freeing.count * u64::from(self.pages))
     }
 
     pub(in crate::write_back) fn place(&self, position: Position) -> Place {
-        let segment = position.0 / u64::from(self.pages) - self.freed;
+        let segment = position.0 / u64::from(self.pages) - self.freeing.count;
         let page = (position.0 % u64::from(self.pages)) as u32;
         Place(self.order[segment as usize] * self.pages + page)
     }
@@ -294,20 +304,32 @@ impl Segments {
     pub(in crate::write_back) fn free_oldest(&mut self) -> SegmentId {
         let slot = self.order.pop_front().expect("there is an oldest segment");
         self.free_slots.push(slot);
-        self.freed += 1;
+        self.freeing.count += 1;
         self.slots[slot as usize].id
     }
 
     pub(in crate::write_back) fn has_no_reader(&self) -> bool {
-        self.order.iter().all(|&slot| self.slots[slot as usize].readers == 0)
+        self.freeing.readers == 0
+    }
+
+    /// When segments may be freed again.
+    pub(in crate::write_back) fn frees_at(&self) -> Nanos {
+        self.freeing.after
+    }
+
+    /// No more are freed before this time.
+    pub(in crate::write_back) fn pause_freeing(&mut self, until: Nanos) {
+        self.freeing.after = until;
     }
 
     pub(in crate::write_back) fn hold(&mut self, place: Place) {
         self.slots[(place.0 / self.pages) as usize].readers += 1;
+        self.freeing.readers += 1;
     }
 
     pub(in crate::write_back) fn unhold(&mut self, place: Place) {
         self.slots[(place.0 / self.pages) as usize].readers -= 1;
+        self.freeing.readers -= 1;
     }
 
     /// Something will be written there: the segment stays, also when nobody waits for that any more.
