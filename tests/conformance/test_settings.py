@@ -136,6 +136,34 @@ def disks_are_added_and_removed_while_another_is_in_use_and_a_restart_knows_it(b
 
 
 @test(forebay_only=True)
+def a_detached_disk_is_changed_removed_and_opened_as_one_that_is_served(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"))
+    new = ["add", "b", "file:" + bed.path("b.raw"), "--ram", "4MiB", "--nbd", "unix:" + bed.path("b.sock")]
+    assert told(bed, served, *new) == {"b": ("added", None)}
+    for name in "ab":
+        bed.run([bed.program, "disk", "detach", name, "--control", served.control])
+    assert served.disks() == []
+    # Whoever asks for it hears what became of it.
+    opens = "'forebay disk open b --control %s' has it served again" % served.control
+    assert "disk 'b' was detached: " + opens in refused(bed, served, "pause", "b")
+    assert "which was detached: 'forebay disk open b'" in refused(bed, served, *new)
+    assert "disk remove b" in refused(bed, served, "reset", "b")
+    for name in "ab":
+        assert told(bed, served, "set", name, "--ram", "2MiB") == {name: ("changed", None)}
+        assert settings(bed, served, name)["ram"]["value"] == "2MiB"
+    for name in "ab":
+        said = bed.run([bed.program, "disk", "remove", name, "--control", served.control])
+        assert "disk '%s', which was not served, was removed" % name in said, said
+        assert "no disk '%s' is running" % name in refused(bed, served, "set", name, "--ram", "1MiB")
+    restart(served)
+    assert served.disks() == []
+    assert told(bed, served, "reset", "a") == {"a": ("added", None)}
+    assert served.stats("a")["mode"] == "write-through"
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_disk_that_came_back_keeps_its_log_at_the_end_of_the_daemon(bed):
     images(bed, "a", "b")
     served = Served(bed, disk(bed, "a"))

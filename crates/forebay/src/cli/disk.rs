@@ -119,7 +119,8 @@ Examples:
     /// Destage everything, then end the disk and remove it from its pool
     #[command(after_help = "\
 First detach every client. None may attach meanwhile. Afterwards primary storage has everything, \
-and the pool knows nothing of the disk. If that fails, the command says what is left, and where.
+and the pool knows nothing of the disk. If that fails, the command says what is left, and where. \
+'forebay disk open' or a restart has the disk served again. 'forebay disk remove' forgets it.
 
 Ctrl-C ends this command, and the detach goes on. 'forebay disk resume' cancels it. So does a \
 change of mode, or a pause of destaging.

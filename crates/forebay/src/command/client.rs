@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use forebay_host::folders;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
@@ -196,7 +196,8 @@ fn is_left_behind(error: &anyhow::Error) -> bool {
 /// There is none, with what is there instead.
 pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<Vec<Found>> {
     let mut found = Vec::new();
-    let (mut refused, mut starting, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut refused, mut detached) = (Vec::new(), Vec::new());
+    let (mut starting, mut silent) = (Vec::new(), Vec::new());
     for (socket, heard) in daemons(control).await {
         match heard {
             Err(error) if control.is_some() => return Err(error),
@@ -205,6 +206,7 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
                 let of = |disk: DiskInfo| Found { control: socket.clone(), disk: disk.name };
                 found.extend(daemon.disks.into_iter().map(of));
                 refused.extend(daemon.refused);
+                detached.extend(daemon.detached.into_iter().map(|name| (name, socket.clone())));
                 starting.extend(daemon.starting);
             }
         }
@@ -234,6 +236,12 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
         if let Some(disk) = refused.into_iter().find(|disk| disk.name == name.0) {
             bail!("disk '{name}' is not served: {}", disk.reason);
         }
+        if let Some((_, socket)) = detached.into_iter().find(|(disk, _)| *disk == name.0) {
+            let option = folders::option_for(&socket);
+            bail!(
+                "disk '{name}' was detached: 'forebay disk open {name}{option}' has it served again"
+            );
+        }
         if starting.contains(&name.0) {
             bail!(
                 "disk '{name}' is starting: it answers when its primary storage and its log are open"
@@ -253,11 +261,37 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
 /// # Errors
 /// There is none, or several daemons have one.
 pub(crate) async fn find_one(disk: &Name, control: Option<&Path>) -> Result<Found> {
-    let mut found = find(Some(disk), control).await?;
-    if found.len() > 1 {
-        bail!("{} daemons serve a disk '{disk}'; say which with --control PATH", found.len());
+    the_one(find(Some(disk), control).await?, "serve")
+}
+
+/// Finds the one daemon that serves `disk`, or has it in its configuration: it refuses to serve it, or has detached it.
+///
+/// # Errors
+/// There is none, or there are several.
+pub(crate) async fn find_configured(disk: &Name, control: Option<&Path>) -> Result<Found> {
+    let none = match find(Some(disk), control).await {
+        Ok(found) => return the_one(found, "serve"),
+        Err(none) => none,
+    };
+    let mut found = Vec::new();
+    for (socket, heard) in daemons(control).await {
+        let Ok(daemon) = heard else { continue };
+        let refused = daemon.refused.into_iter().map(|refused| refused.name);
+        let of_it = refused.chain(daemon.detached).filter(|name| *name == disk.0);
+        found.extend(of_it.map(|disk| Found { control: socket.clone(), disk }));
     }
-    Ok(found.remove(0))
+    if found.is_empty() { Err(none) } else { the_one(found, "have") }
+}
+
+fn the_one(mut found: Vec<Found>, what: &str) -> Result<Found> {
+    let one = found.pop().context("there is none")?;
+    let count = found.len() + 1;
+    ensure!(
+        count == 1,
+        "{count} daemons {what} a disk '{}'; say which with --control PATH",
+        one.disk
+    );
+    Ok(one)
 }
 
 /// The control socket of the one daemon that has a configuration file.

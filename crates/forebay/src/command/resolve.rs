@@ -111,15 +111,8 @@ pub(super) async fn open(args: &NamedArgs) -> Result<()> {
     let refusing = client::find_refusing(&args.disk, common.control.as_deref()).await?;
     let control = match refusing {
         Some((control, _)) => control,
-        None => match client::find_one(&args.disk, common.control.as_deref()).await {
-            // One that is served may be missing somewhere.
-            Ok(found) => found.control,
-            // One that was detached is listed nowhere.
-            Err(none) => match client::with_file(common.control.as_deref()).await {
-                Ok(control) => control,
-                Err(_) => return Err(none),
-            },
-        },
+        // One that is served may be missing somewhere.
+        None => client::find_configured(&args.disk, common.control.as_deref()).await?.control,
     };
     let path = format!("/v1/disks/{}/open", args.disk);
     let resolved: Resolved = client::tell_patiently(&control, &path).await?;

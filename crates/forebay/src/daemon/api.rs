@@ -77,6 +77,9 @@ pub struct DaemonInfo {
     /// Disks that are configured and not served, until an administrator decides about them.
     #[serde(default)]
     pub refused: Vec<RefusedDisk>,
+    /// Disks that are configured and were detached. They are served again after a restart, or when they are opened.
+    #[serde(default)]
+    pub detached: Vec<String>,
     /// Disks that are being opened. The daemon starts, and answers nothing else.
     #[serde(default)]
     pub starting: Vec<String>,

@@ -30,6 +30,7 @@ use super::{
     reload, settings, systemd,
 };
 use crate::config::DiskSpec;
+use crate::config::values::Name;
 
 mod attached;
 mod stats;
@@ -310,7 +311,8 @@ impl ControlState {
         for listener in &mut listeners {
             listener.disks.retain(|name| names.contains(name.as_str()));
         }
-        DaemonInfo { http: self.http.address(), listeners, refused, disks, ..self.about.clone() }
+        let (http, detached) = (self.http.address(), self.detached());
+        DaemonInfo { http, listeners, refused, detached, disks, ..self.about.clone() }
     }
 
     /// The disks that are served, or were.
@@ -380,6 +382,23 @@ impl ControlState {
             Some(RefusedDisk { name, backend, reason, pool: None, is_tried_again: false })
         });
         lock(&self.lists.refused).iter().cloned().chain(in_trouble).collect()
+    }
+
+    /// The names of the disks that are configured and were detached.
+    fn detached(&self) -> Vec<String> {
+        let (disks, spec) = (self.disks(), self.opener.spec());
+        let detached = disks.iter().filter(|disk| disk.ended() == Some(&None));
+        let mut names: Vec<String> = detached.map(|disk| disk.name().to_owned()).collect();
+        // One may have gone from the configuration, or was to be opened again and could not be.
+        names.retain(|name| spec.disks.iter().any(|disk| disk.name.0 == *name));
+        let refused = lock(&self.lists.refused);
+        names.retain(|name| refused.iter().all(|disk| disk.name != *name));
+        names
+    }
+
+    /// True when a disk of this name is configured and was detached.
+    pub(super) fn is_detached(&self, name: &Name) -> bool {
+        self.detached().contains(&name.0)
     }
 
     /// Reports an event.

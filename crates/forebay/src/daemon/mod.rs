@@ -381,6 +381,7 @@ fn about(spec: &DaemonSpec, control: &std::path::Path, shards: &[ShardHandle]) -
         listeners: Vec::new(),
         file: spec.file().map(|file| file.display().to_string()),
         refused: Vec::new(),
+        detached: Vec::new(),
         starting: Vec::new(),
     }
 }

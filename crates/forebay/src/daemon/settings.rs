@@ -123,11 +123,15 @@ pub(super) async fn add(
         Ok(Json(settings)) => settings,
         Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
     };
-    let of = name.clone();
+    let (of, served) = (name.clone(), state.clone());
     let edit = move |before: Before<'_>| {
         check_has_file(before.sources)?;
         ensure!(!settings.contains_key("name"), "the name of the disk is that of the request");
         let is_known = before.spec.disks.iter().any(|disk| disk.name == of);
+        ensure!(
+            !is_known || !served.is_detached(&of),
+            "there is such a disk already, which was detached: 'forebay disk open {of}' has it served again"
+        );
         ensure!(!is_known, "there is such a disk already; 'forebay disk set {of}' changes it");
         ensure!(
             !before.sources.has(&of),

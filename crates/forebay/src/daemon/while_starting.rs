@@ -40,6 +40,7 @@ pub(super) fn answer(
         listeners: Vec::new(),
         file: spec.file().map(|file| file.display().to_string()),
         refused: Vec::new(),
+        detached: Vec::new(),
         starting: spec.disks.iter().map(|disk| disk.name.to_string()).collect(),
     };
     let why = format!("'{}' is starting: ask again when its disks are open", spec.name);

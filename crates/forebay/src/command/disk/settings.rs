@@ -1,6 +1,6 @@
 //! `forebay disk set`, `reset`, `add` and `show --origin`: what a disk is configured to be.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -215,14 +215,9 @@ fn table(settings: &[SettingInfo]) -> String {
     table.text(0)
 }
 
-/// The daemon that serves a disk, or refuses to.
+/// The daemon that has a disk in its configuration, served or not.
 async fn find(disk: &Name, common: &ControlArgs) -> Result<Found> {
-    let control: Option<&Path> = common.control.as_deref();
-    let served = client::find_one(disk, control).await;
-    match (served, client::find_refusing(disk, control).await) {
-        (Err(_), Ok(Some((control, refused)))) => Ok(Found { control, disk: refused.name }),
-        (served, _) => served,
-    }
+    client::find_configured(disk, common.control.as_deref()).await
 }
 
 fn told(disk: &Name, reloaded: &Reloaded, common: &ControlArgs) -> Result<()> {
