@@ -99,6 +99,32 @@ def what_a_disk_cannot_take_over_at_work_waits_for_a_restart(bed):
 
 
 @test(forebay_only=True)
+def a_mode_that_is_in_force_later_is_told_of_and_not_waited_for(bed):
+    images(bed, "a", "b")
+    target = '[[iscsi]]\nlisten = ["127.0.0.1:%d"]\ntarget = "iqn.2026-01.org.example:t"\ndisks = ["a"]\n' % free_port()
+    served = Served(bed, disk(bed, "a"), disk(bed, "b"), more=target)
+    # A logical unit gets other flash at a start alone, and the mode that is for it.
+    mode = ["set", "a", "--mode", "write-back", "--flash", bed.path("pool") + ":64MiB"]
+    assert told(bed, served, *mode) == {"a": ("at-next-start", None)}
+    assert told(bed, served, *mode, "--wait", code=1) == {"a": ("at-next-start", None)}
+    assert "is in mode write-back after a restart, and not before" in refused(bed, served, *mode, "--wait")
+    assert settings(bed, served)["mode"]["requested"] == "write-back"
+    assert served.server.stop() == 0
+    os.rename(bed.path("b.raw"), bed.path("gone.raw"))
+    served.server.start()
+    assert served.stats("a")["mode"] == "write-back"
+    mode = ["set", "b", "--mode", "write-around"]
+    assert told(bed, served, *mode) == {"b": ("changed", None)} and told(bed, served, *mode) == {}
+    assert "disk 'b' is not served" in refused(bed, served, *mode, "--wait")
+    shown = settings(bed, served, "b")["mode"]
+    assert (shown["value"], shown["origin"]) == ("write-around", "online"), shown
+    os.rename(bed.path("gone.raw"), bed.path("b.raw"))
+    bed.run([bed.program, "disk", "open", "b", "--control", served.control])
+    assert served.stats("b")["mode"] == "write-around"
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def disks_are_added_and_removed_while_another_is_in_use_and_a_restart_knows_it(bed):
     images(bed, "a", "b", "c")
     served = Served(bed, disk(bed, "a"), disk(bed, "c"))
@@ -152,6 +178,12 @@ def a_detached_disk_is_changed_removed_and_opened_as_one_that_is_served(bed):
     for name in "ab":
         assert told(bed, served, "set", name, "--ram", "2MiB") == {name: ("changed", None)}
         assert settings(bed, served, name)["ram"]["value"] == "2MiB"
+    # A mode is told of, though it is in force nowhere yet.
+    mode = ["set", "a", "--mode", "write-around"]
+    assert told(bed, served, *mode) == {"a": ("changed", None)}
+    bed.run([bed.program, "disk", "open", "a", "--control", served.control])
+    assert served.stats("a")["mode"] == "write-around"
+    bed.run([bed.program, "disk", "detach", "a", "--control", served.control])
     for name in "ab":
         said = bed.run([bed.program, "disk", "remove", name, "--control", served.control])
         assert "disk '%s', which was not served, was removed" % name in said, said

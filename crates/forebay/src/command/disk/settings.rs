@@ -33,7 +33,14 @@ pub(super) async fn set(mut args: SetArgs) -> Result<()> {
     let has_failed = reloaded.changes.iter().any(|change| change.error.is_some());
     let asked = args.settings.mode.filter(|_| !args.dry_run && !has_failed);
     let Some(mode) = asked else { return told(&args.disk, &reloaded, &args.common) };
-    let mut now = stats(&found).await?;
+    let mut now = match in_force(&found, mode.0).await {
+        Ok(now) => now,
+        // It is kept all the same.
+        Err(why) => {
+            told(&args.disk, &reloaded, &args.common)?;
+            return if args.wait { Err(why) } else { Ok(()) };
+        }
+    };
     if args.wait {
         let mut progress = Progress::new(&now, args.common.json, Instant::now());
         let work = is_in_mode(&found, mode.0, &mut progress);
@@ -82,6 +89,18 @@ fn awaited(mode: Mode, dirty: u64) -> String {
         (false, 0) => "the write log is clean".to_owned(),
         (false, dirty) => format!("{} are destaged", rounded(dirty)),
     }
+}
+
+/// How a disk is that takes over at work that it is to be in that mode.
+///
+/// # Errors
+/// It does not: it waits for a restart, or is not served.
+async fn in_force(found: &Found, mode: Mode) -> Result<DiskStats> {
+    let path = format!("/v1/disks/{}/settings", found.disk);
+    let settings: Vec<SettingInfo> = client::ask(&found.control, &path).await?;
+    let waits = settings.iter().any(|it| it.key == "mode" && it.requested.is_some());
+    ensure!(!waits, "disk '{}' is in mode {mode} after a restart, and not before", found.disk);
+    stats(found).await
 }
 
 /// Waits until the disk is in that mode.
