@@ -191,6 +191,37 @@ def the_live_curve_is_that_of_a_recording(bed):
 
 
 @test(forebay_only=True)
+def a_recording_and_histograms_go_on_when_a_disk_is_opened_again(bed):
+    size = 16 * MIB
+    disk = bed.disk("file:" + bed.image("disk.raw", size), ram="4MiB", extra=["--shards", "2"])
+    h = attach(disk)
+    of_disk(bed, disk, "histogram", "--start")
+    recording = Recording(bed, disk)
+    send(bed, h, 500, size)
+    of_disk(bed, disk, "move-shard")
+    sent = send(bed, h, 3000, size)
+    of_disk(bed, disk, "set", "--block-size", "16KiB")
+    sent += send(bed, h, 300, size)
+    said, _ = recording.end()
+    assert said["recorded"] + said["dropped"] == 3800 and said["passed_over"] == 76, said
+    recorded, _ = requests_of(bed, recording.path)
+    assert len(recorded) == said["recorded"] and recorded[-300:] == sent[-300:], said
+    # What nobody had fetched by then is gone, and counted.
+    stopped = Recording(bed, disk, "stopped.fbt")
+    stopped.process.send_signal(signal.SIGSTOP)
+    lost = send(bed, h, 500, size)
+    of_disk(bed, disk, "move-shard")
+    sent = send(bed, h, 3000, size)
+    stopped.process.send_signal(signal.SIGCONT)
+    said, _ = stopped.end()
+    assert (said["recorded"], said["dropped"]) == (len(sent), len(lost)), said
+    assert requests_of(bed, stopped.path)[0] == sent
+    histograms = json.loads(of_disk(bed, disk, "histogram", "--json"))[0]["histograms"]
+    of_all = [it["count"] for it in histograms if it["name"] in ("latency of IOs in Microseconds (us)", "IO lengths of commands")]
+    assert of_all == [7300, 7300], of_all
+
+
+@test(forebay_only=True)
 def the_flight_recorder_has_the_last_requests(bed):
     size = 16 * MIB
     disk = bed.disk("file:" + bed.image("disk.raw", size), extra=SMALL)

@@ -14,7 +14,7 @@ pub struct Counting {
     pub characteristics: Characteristics,
     /// When they began.
     pub since: Nanos,
-    /// Number of the first request.
+    /// Place of the first request among those that came to the recorder.
     pub(super) first: u64,
 }
 

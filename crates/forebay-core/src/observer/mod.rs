@@ -53,6 +53,15 @@ pub struct Observer {
     latest: Nanos,
 }
 
+/// What goes on when another disk takes the place of one that owes no answer: numbers and histograms.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    next: u64,
+    others: u64,
+    counting: Option<Box<Counting>>,
+    latest: Nanos,
+}
+
 /// The observer's part of a taken request, until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -73,6 +82,24 @@ impl Observer {
             unanswered: 0,
             others: 0,
             latest: Nanos(0),
+        }
+    }
+
+    /// What goes on in another one, which takes the place of this one.
+    pub fn observed(&self) -> Observed {
+        let Observer { ref counting, others, latest, .. } = *self;
+        Observed { next: self.recorder.next(), others, counting: counting.clone(), latest }
+    }
+
+    /// Goes on where another one stopped, before the first request.
+    pub fn go_on(&mut self, from: Observed) {
+        self.recorder.number_from(from.next);
+        (self.others, self.latest) = (from.others, from.latest);
+        self.looks_closer |= from.counting.is_some();
+        self.counting = from.counting;
+        if let Some(counting) = &mut self.counting {
+            // Whatever comes here comes after they began.
+            counting.first = 0;
         }
     }
 
@@ -153,7 +180,7 @@ impl Observer {
     /// Counts histograms from `now` on, in `counting`, which is new; what was counted before comes back, to be dropped
     /// elsewhere.
     pub fn count(&mut self, now: Nanos, mut counting: Box<Counting>) -> Option<Box<Counting>> {
-        (counting.since, counting.first) = (now, self.recorder.next());
+        (counting.since, counting.first) = (now, self.recorder.came());
         self.looks_closer = true;
         self.counting.replace(counting)
     }

@@ -8,7 +8,8 @@
 //! ```
 //! Requests are numbered from 0, for good: the number says whether a request is still there. A
 //! reader that records continuously reads on from the number where it stopped. The ring knows
-//! nothing of readers, and waits for none.
+//! nothing of readers, and waits for none. A ring that takes the place of another one goes on with
+//! its numbers, and has none of its requests.
 //!
 //! Memory is reserved when it is made, and touched when requests come: an entry is [`ENTRY_BYTES`]. So a disk that is hardly used
 //! takes little.
@@ -33,8 +34,11 @@ pub struct Recorder {
     ring: Vec<Entry>,
     /// A power of two, or none.
     entries: usize,
-    /// Number of the next request.
+    /// How many requests came.
     next: u64,
+    /// How many came to the ring whose place it has taken: they have the first numbers, and are gone. Within the ring nothing
+    /// knows of them.
+    before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,10 +67,15 @@ impl Recorder {
     pub fn new(bytes: u64) -> Recorder {
         let entries = (bytes / ENTRY_BYTES).min(1 << 40);
         let entries = if entries < 2 { 0 } else { 1 << entries.ilog2() };
-        Recorder { ring: Vec::with_capacity(entries), entries, next: 0 }
+        Recorder { ring: Vec::with_capacity(entries), entries, next: 0, before: 0 }
     }
 
-    /// A request comes; its number.
+    /// Its numbers go on behind those of another one, whose place it takes.
+    pub(super) fn number_from(&mut self, next: u64) {
+        self.before = next;
+    }
+
+    /// A request comes; its place among those that came here.
     #[inline]
     pub(super) fn push(&mut self, time: Nanos, kind: Kind, range: ByteRange) -> u64 {
         let sequence = self.next;
@@ -86,7 +95,7 @@ impl Recorder {
     /// It was answered; nothing happens if it has been written over.
     #[inline]
     pub(super) fn answer(&mut self, sequence: u64, latency: Nanos) {
-        if sequence < self.oldest() {
+        if sequence < self.first_here() {
             return;
         }
         let at = self.place(sequence);
@@ -100,14 +109,25 @@ impl Recorder {
         sequence as usize & self.entries.wrapping_sub(1)
     }
 
-    /// Number of the oldest request that is still there, if there is any.
-    pub fn oldest(&self) -> u64 {
+    /// The oldest request that is still there, among those that came here.
+    #[inline]
+    fn first_here(&self) -> u64 {
         self.next.saturating_sub(self.capacity())
     }
 
-    /// Number of the next request: how many came so far.
-    pub fn next(&self) -> u64 {
+    /// How many requests came here.
+    pub(super) fn came(&self) -> u64 {
         self.next
+    }
+
+    /// Number of the oldest request that is still there, if there is any.
+    pub fn oldest(&self) -> u64 {
+        self.before + self.first_here()
+    }
+
+    /// Number of the next request: how many came so far, here and before.
+    pub fn next(&self) -> u64 {
+        self.before + self.next
     }
 
     /// How many it holds at most.
@@ -121,13 +141,13 @@ impl Recorder {
             return None;
         }
         let at = |sequence| self.ring.get(self.place(sequence));
-        let ends = at(self.oldest()).zip(self.next.checked_sub(1).and_then(at));
+        let ends = at(self.first_here()).zip(self.next.checked_sub(1).and_then(at));
         let (span, idle) = ends.map_or((Nanos(0), Nanos(0)), |(oldest, newest)| {
             (newest.time.since(oldest.time), now.since(newest.time))
         });
         Some(RecorderStatistics {
             bytes: self.capacity() * ENTRY_BYTES,
-            requests: self.next - self.oldest(),
+            requests: self.next - self.first_here(),
             span_ns: span.0,
             idle_ns: idle.0,
             observed: self.next,
@@ -138,7 +158,7 @@ impl Recorder {
     /// most: the number of the first. Ends before one without an answer, which may come yet; but not in the older half of the
     /// ring, nor with `unanswered`.
     pub fn read(&self, from: u64, max: u64, unanswered: bool, into: &mut Vec<Recorded>) -> u64 {
-        let first = from.max(self.oldest()).min(self.next);
+        let first = from.saturating_sub(self.before).clamp(self.first_here(), self.next);
         let newer = self.next.saturating_sub(self.capacity() / 2);
         for sequence in first..self.next.min(first.saturating_add(max)) {
             let Some(entry) = self.ring.get(self.place(sequence)) else { break };
@@ -148,12 +168,12 @@ impl Recorder {
             }
             into.push(entry.recorded(latency));
         }
-        first
+        self.before + first
     }
 
     /// How many of those that are there have no latency. Slow.
     pub(super) fn without_latency(&self) -> u64 {
-        let there = (self.oldest()..self.next).filter_map(|n| self.ring.get(self.place(n)));
+        let there = (self.first_here()..self.next).filter_map(|n| self.ring.get(self.place(n)));
         there.filter(|entry| entry.latency_ns == UNANSWERED).count() as u64
     }
 }
@@ -226,6 +246,25 @@ mod tests {
             recorder.answer(sequence, Nanos(1));
         }
         assert_eq!(read(&recorder, 1, false), (1, vec![1, 2, 3, 4, 5]), "in the older half now");
+    }
+
+    #[test]
+    fn a_ring_in_the_place_of_another_one_goes_on_with_its_numbers() {
+        let mut recorder = ring(8);
+        recorder.number_from(13);
+        assert_eq!((recorder.oldest(), recorder.next()), (13, 13));
+        assert_eq!(read(&recorder, 5, true), (13, vec![]));
+        for n in 0..10 {
+            let sequence = recorder.push(Nanos(n), Kind::Read, at(n));
+            recorder.answer(sequence, Nanos(5));
+        }
+        assert_eq!((recorder.oldest(), recorder.next()), (15, 23));
+        assert_eq!(read(&recorder, 0, false), (15, (2..10).collect()));
+        assert_eq!(read(&recorder, 20, false), (20, (7..10).collect()));
+        assert_eq!(read(&recorder, u64::MAX, true), (23, vec![]));
+        // What is shown is of what came here.
+        let shown = recorder.statistics(Nanos(9)).expect("it holds something");
+        assert_eq!((shown.requests, shown.observed), (8, 10));
     }
 
     #[test]

@@ -92,3 +92,32 @@ fn what_neither_reads_nor_writes_is_only_counted() {
     let Snapshot { reads, writes, .. } = observer.uses().expect("there are some").snapshot();
     assert_eq!(reads.uses() + writes.uses(), 1);
 }
+
+#[test]
+fn an_observer_in_the_place_of_another_one_goes_on_with_numbers_and_histograms() {
+    let mut before = Observer::new(1 << 10, None);
+    before.count(Nanos(50), Box::default());
+    for n in 0..5 {
+        let ticket = taken(&mut before, 100 + n, n);
+        before.answered(ticket);
+    }
+    let flush = Request { op: Op::Flush, ..read(0) };
+    assert_eq!(before.taken(Nanos(200), &flush), None);
+    before.sent(Nanos(300));
+    let mut after = Observer::new(1 << 10, None);
+    after.go_on(before.observed());
+    assert_eq!((after.recorder.next(), after.others(), after.unanswered()), (5, 1, 0));
+    // Also where its turn began before the answers of the other one were sent.
+    let ticket = taken(&mut after, 250, 5);
+    after.answered(ticket);
+    after.sent(Nanos(400));
+    assert_eq!(latencies(&after), [(300, Some(100))]);
+    let counting = after.counting().expect("they are still counted");
+    assert_eq!(counting.since, Nanos(50));
+    let of_both = &counting.characteristics;
+    assert_eq!((of_both.lengths.all.count(), of_both.latencies.all.count()), (6, 6));
+    assert!(after.stop_counting().is_some());
+    taken(&mut after, 500, 6);
+    assert!(after.counting().is_none() && before.counting().is_some());
+    after.check_invariants();
+}

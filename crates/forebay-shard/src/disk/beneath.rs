@@ -11,6 +11,7 @@
 //! has begun it may finish. So nobody notices more than a pause.
 
 use forebay_core::ids::Nanos;
+use forebay_core::observer::Observed;
 use forebay_frontends::client::Permission;
 
 use super::ShardDisk;
@@ -125,6 +126,7 @@ impl ShardDisk {
         Ok(Heritage {
             is_paused: engine.log_statistics(Nanos(0)).is_some_and(|log| log.is_paused),
             has_untold_loss: engine.has_untold_loss(),
+            observed: engine.observer().observed(),
         })
     }
 
@@ -147,12 +149,14 @@ impl ShardDisk {
 
 /// What outlives a disk that has ended beneath its clients. What reservations leave to others may change until its clients
 /// go over: that goes with them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Heritage {
     /// Destaging is paused.
     is_paused: bool,
     /// A guest has to hear of a loss.
     has_untold_loss: bool,
+    /// Recordings and histograms go on.
+    observed: Observed,
 }
 
 impl Heritage {
@@ -162,5 +166,6 @@ impl Heritage {
         if self.has_untold_loss {
             new.engine.remember_untold_loss();
         }
+        new.engine.observer_mut().go_on(self.observed);
     }
 }

@@ -208,7 +208,7 @@ impl Recording {
                 Err(error) => return Ok(Cause::Lost(error)),
             };
             if batch.pid != start.pid || batch.next < self.next {
-                let why = "it was ended, and another daemon has a disk of this name by now";
+                let why = "it was ended, and a disk of this name was opened since";
                 return Ok(Cause::Lost(anyhow::anyhow!(why)));
             }
             if self.is_ending && self.goal.is_none() {
@@ -315,7 +315,8 @@ impl Recorded {
             count(self.dropped),
         );
         if self.dropped > 0 {
-            text += "  what was dropped had been written over before it was fetched: give the disk a larger --recorder\n";
+            text += "  what was dropped had been written over before it was fetched (give the disk a larger --recorder), or the disk was \
+                     opened again meanwhile\n";
         }
         if self.unanswered > 0 {
             text += &format!(

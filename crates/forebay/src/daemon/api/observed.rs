@@ -10,7 +10,7 @@ pub const RECORDS_MAX: u64 = 4096;
 /// What the flight recorder has of a disk's requests: a batch of those that follow each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
-    /// The process that numbered them, from 0.
+    /// The process that numbers them, from 0. A disk that is opened again beneath its clients goes on with the numbers.
     pub pid: u32,
     /// Number of the first of `requests`: later than what was asked for when those before were written over.
     pub first: u64,
