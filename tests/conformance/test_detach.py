@@ -8,6 +8,7 @@ from bed import MIB, eventually, pattern, test
 import nbd
 from test_fence import OWN, two_disks
 from test_iscsi_detach import two_units
+from test_reload import Served, client, disk as configured, images
 from test_write_back import attach, disk_command, expect_blocks, log_of, nbdkit_on, of_client, opened, write_blocks
 
 SLOW = "model:san?iops=10&latency=100ms&inner=file:"
@@ -157,6 +158,30 @@ def a_detach_whose_last_flush_fails_does_not_say_that_all_is_well(bed):
     disk.was_ended = True
     assert disk.process.wait(30) == 1
     assert "disk 'disk': the last flush of primary storage failed" in disk.log()
+
+
+@test(forebay_only=True)
+def a_disk_without_log_that_has_ended_in_trouble_comes_back_without_a_stop(bed):
+    images(bed, "a", "b")
+    failing = "fault:rule=error,op=flush,nth=2,times=1&inner=file:" + bed.path("a.raw")
+    served = Served(bed, configured(bed, "a", backend=failing), configured(bed, "b"))
+    h = client(bed, "a")
+    h.pwrite(pattern(0, 4096, 1), 0)
+    h.shutdown()
+    eventually(lambda: served.stats("a")["connections"] == 0, "its client has left")
+
+    def of_disk(*words, code=0):
+        said = bed.run([bed.program, "disk", *words, "a", "--control", served.control], code=None)
+        assert said.returncode == code, said
+        return said.stderr
+    assert "last flush of primary storage failed" in of_disk("detach", code=1)
+    said = of_disk("open", code=1)
+    assert "'forebay disk remove a' and then 'forebay disk reset a'" in said and "log" not in said, said
+    of_disk("remove")
+    of_disk("reset")
+    assert bytes(client(bed, "a").pread(4096, 0)) == pattern(0, 4096, 1)
+    # The end of the daemon tells once more what may be lost.
+    assert served.server.stop() == 1
 
 
 @test(forebay_only=True)

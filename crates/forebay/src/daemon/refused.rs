@@ -387,9 +387,17 @@ fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
             None => bail!("it is served: there is nothing to open or to decide"),
             // It was detached: nothing of it is left.
             Some(None) => {}
-            Some(Some(_)) => bail!(
+            Some(Some(_)) if served.info.write_log_bytes > 0 => bail!(
                 "it was served and has ended: stop the daemon before its log is decided about"
             ),
+            Some(Some(_)) => {
+                let is_listed = spec.sources.as_ref().is_some_and(|it| it.has(&disk.name));
+                let again = if is_listed { "reset" } else { "add" };
+                bail!(
+                    "it was served and has ended: 'forebay disk remove {name}' and then 'forebay disk {again} {name}' have it \
+                     served again"
+                )
+            }
         }
     }
     Ok(disk.clone())
