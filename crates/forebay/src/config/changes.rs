@@ -188,6 +188,7 @@ impl Changes {
         if pool.drained.len() == was_drained {
             pool.added.push(device.to_owned());
         }
+        self.tidy();
     }
 
     /// Pool `name` has this device no more.
@@ -198,6 +199,7 @@ impl Changes {
         if pool.added.len() == was_added {
             pool.drained.push(device.to_owned());
         }
+        self.tidy();
     }
 
     fn pool(&mut self, name: &Name) -> &mut PoolChange {

@@ -255,6 +255,7 @@ fn devices_that_came_and_went_are_counted_on_those_of_the_file() {
     // Both are taken back.
     changes.add_device(&fast, Path::new("/a"));
     changes.drain_device(&fast, Path::new("/c"));
+    assert!(changes.is_nothing(), "{changes:?}");
     changes.settle(&table(&pool("['/a', '/b']")));
     assert!(changes.is_empty(), "{changes:?}");
     changes.add_device(&fast, Path::new("/c"));
