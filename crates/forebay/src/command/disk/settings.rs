@@ -215,6 +215,9 @@ pub(super) async fn origins(disk: &Name, common: &ControlArgs) -> Result<()> {
 
 fn table(settings: &[SettingInfo]) -> String {
     let mut table = Table::new(&["setting", "is", "from", ""]);
+    // Who has no file has its primary storage from the command line, at least.
+    let has_file = settings.iter().all(|setting| setting.origin != Origin::CommandLine);
+    let who = if has_file { "file" } else { "command line" };
     for SettingInfo { key, value, requested, origin, replaces } in settings {
         let from = match origin {
             Origin::Default => "default",
@@ -227,7 +230,7 @@ fn table(settings: &[SettingInfo]) -> String {
             more.push(format!("after a restart: {requested}"));
         }
         if let Some(said) = replaces {
-            more.push(format!("the file says {said}"));
+            more.push(format!("the {who} says {said}"));
         }
         table.row(vec![key.clone(), value.clone(), from.to_owned(), more.join("; ")]);
     }
@@ -282,6 +285,11 @@ mod tests {
         let lines: Vec<&str> = shown.lines().collect();
         assert!(lines[1].ends_with("after a restart: 4KiB; the file says 8KiB"), "{shown}");
         assert!(lines[2].ends_with("default"), "{shown}");
+        let shown = table(&[
+            setting("backend", None, Origin::CommandLine, None),
+            setting("ram", None, Origin::Online, Some("4MiB")),
+        ]);
+        assert!(shown.trim_end().ends_with("the command line says 4MiB"), "{shown}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub struct SettingInfo {
     pub requested: Option<String>,
     /// Where what was asked for comes from.
     pub origin: Origin,
-    /// What the configuration file says, where a change counts more. Null: nothing.
+    /// What the configuration file or the command line says, where a change counts more. Null: nothing.
     pub replaces: Option<String>,
 }
 
