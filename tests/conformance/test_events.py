@@ -92,6 +92,22 @@ def since_leaves_out_what_is_older(bed):
 
 
 @test(forebay_only=True)
+def what_a_daemon_has_left_is_found_in_the_state_folder_that_is_named(bed):
+    server = bed.serve(config(bed), ["unix:" + bed.path("a.sock")])
+    server.stop()
+    command = [bed.program, "events", "--json", "--control", bed.path("serve.control")]
+    said = bed.run(command, code=None)
+    assert said.returncode == 1 and "nobody listens" in said.stderr and not said.stdout, said
+    said = bed.run([*command, "--state-dir", bed.path("state")], code=None)
+    texts = [json.loads(line)["text"] for line in said.stdout.splitlines()]
+    assert said.returncode == 0 and any("SIGTERM" in text for text in texts), said
+    assert "these are the events of earlier runs" in said.stderr, said
+    # One that answers knows all of them.
+    server.start()
+    assert [event["text"] for event in events(bed, "--state-dir", bed.path("none"))] == texts
+
+
+@test(forebay_only=True)
 def the_journal_gets_severities_and_no_dates(bed):
     path = bed.path("journal")
     out = open(path, "a")

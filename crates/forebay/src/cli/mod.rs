@@ -288,7 +288,7 @@ Examples:
 
 Events of earlier runs are in it: a daemon keeps them in NAME.events of its state folder. A \
 warning or an error that comes again within a minute is one event with a count. When no daemon \
-answers, this command shows the events that the default state folder has.
+answers, this command shows the events that the state folder has.
 
 It finds control sockets as 'forebay stats' does.")]
 pub struct EventsArgs {
@@ -303,6 +303,9 @@ pub struct EventsArgs {
     /// Print JSON, one line per event
     #[arg(long)]
     pub json: bool,
+    /// State folder whose events are shown when no daemon answers [default: as 'forebay run']
+    #[arg(long, value_name = "PATH")]
+    pub state_dir: Option<PathBuf>,
     /// Control socket of the daemon [default: found by the disk's name in the user's folder, see below]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,

@@ -43,10 +43,11 @@ pub(crate) fn events(args: EventsArgs) -> Result<()> {
                     eprintln!("no events: nothing out of the ordinary happened");
                 }
             }
-            // Nobody knows where the daemon of another socket keeps them.
-            Err(error) if args.control.is_some() => return Err(error),
+            // Nobody knows where the daemon of another socket keeps them, but who says it.
+            Err(error) if args.control.is_some() && args.state_dir.is_none() => return Err(error),
             Err(error) => {
-                let left = folders::state_folder().map(|state| EventFile::left_in(&state));
+                let state = args.state_dir.clone().or_else(folders::state_folder);
+                let left = state.map(|state| EventFile::left_in(&state));
                 show_left(&args, left.unwrap_or_default(), error, &mut shown)?;
             }
         }
