@@ -124,6 +124,23 @@ def disks_come_and_go_by_reload_while_another_is_in_use(bed):
 
 
 @test(forebay_only=True)
+def a_daemon_is_found_by_its_file_wherever_its_control_socket_is(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a"))
+    reload = [bed.program, "reload", "--json", "--config", bed.path("forebay.toml")]
+    assert json.loads(bed.run(reload))["changes"] == []
+    served.write(disk(bed, "a"), disk(bed, "b"))
+    assert [it["disk"] for it in json.loads(bed.run(reload))["changes"]] == ["b"] and served.disks() == ["a", "b"]
+    served.write(disk(bed, "a"), more="colour = 3\n")
+    wrong = bed.run(reload, code=None)
+    assert wrong.returncode == 2 and "colour" in wrong.stderr, wrong
+    served.write(disk(bed, "a"), disk(bed, "b"))
+    assert served.server.stop() == 0
+    ended = bed.run(reload, code=None)
+    assert ended.returncode == 1 and "nobody listens on the control socket " + served.control in ended.stderr, ended
+
+
+@test(forebay_only=True)
 def a_disk_that_is_listed_again_before_it_is_detached_stays(bed):
     images(bed, "a", "b")
     back = 'mode = "write-back"\nflash = "%s:64MiB"\n' % bed.path("pool")

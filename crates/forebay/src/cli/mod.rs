@@ -202,11 +202,13 @@ disks take over at work, opens a disk again for others, and lets clients find di
 rest of the file is in force after a restart; the command names it. SIGHUP does the same. A change by \
 command counts more than the file: 'forebay config changes' shows it.
 
-It finds the daemon that has a configuration file among the sockets of the user's folder.
+It finds the daemon that has a configuration file among the sockets of the user's folder. With --config it finds the one that \
+has this file, there or at the control socket that the file names.
 
 Examples:
   forebay reload --dry-run      # what would change
-  forebay reload")]
+  forebay reload
+  forebay reload --config /etc/forebay/forebay.toml")]
 pub struct ReloadArgs {
     /// Say what would change, and change nothing
     #[arg(long)]
@@ -214,6 +216,9 @@ pub struct ReloadArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// The configuration file of the daemon
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    pub config: Option<PathBuf>,
     /// Control socket of the daemon [default: that of the one daemon that has a file]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,

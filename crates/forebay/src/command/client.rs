@@ -15,8 +15,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
+use crate::config;
+use crate::config::pools::is_same;
 use crate::config::values::Name;
 use crate::daemon::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
+use crate::daemon::preflight;
 
 /// Time for one answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -321,6 +324,22 @@ pub(crate) async fn with_file(control: Option<&Path>) -> Result<PathBuf> {
             )
         }
     }
+}
+
+/// The control socket of the daemon that has this configuration file: one of this user's folder, or the one that the file
+/// names. A file that has changed since may name another one.
+///
+/// # Errors
+/// The file means nothing, or nobody answers there.
+pub(crate) async fn of_file(file: &Path) -> Result<PathBuf> {
+    for (socket, heard) in daemons(None).await {
+        let its_file = heard.ok().and_then(|daemon| daemon.file);
+        if its_file.is_some_and(|its_file| is_same(Path::new(&its_file), file)) {
+            return Ok(socket);
+        }
+    }
+    let control = preflight::control(&config::file::load(file)?);
+    with_file(Some(&control)).await
 }
 
 /// The control socket at `control`, or all of this user's folder.

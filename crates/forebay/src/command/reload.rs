@@ -12,7 +12,10 @@ use crate::daemon::api::{Change, Reloaded};
 /// Asks a daemon, and tells what came of it.
 pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
     client::block_on(async {
-        let control = client::with_file(args.control.as_deref()).await?;
+        let control = match &args.config {
+            Some(file) => client::of_file(file).await?,
+            None => client::with_file(args.control.as_deref()).await?,
+        };
         let path = format!("/v1/reload?dry_run={}", args.dry_run);
         // New disks are opened, which may wait for storage.
         let reloaded: Reloaded = client::tell_patiently(&control, &path).await?;
