@@ -245,14 +245,16 @@ impl Inflight {
         self.store(USED_AT, used);
     }
 
-    /// What is marked, in its order.
+    /// What is marked, in its order. Each counter is read once: the hypervisor can change it meanwhile, and a sort whose
+    /// keys change panics.
     fn marked(&mut self, size: u16) -> Vec<u16> {
         let is_marked = |head: &u16| self.load::<u8>(entry(*head)) != 0;
-        let mut heads: Vec<u16> = (0..size).filter(is_marked).collect();
-        heads.sort_by_key(|head| self.load::<u64>(entry(*head) + 8));
-        let counter = heads.last().map_or(0, |head| self.load::<u64>(entry(*head) + 8));
+        let counted = |head| (self.load::<u64>(entry(head) + 8), head);
+        let mut heads: Vec<(u64, u16)> = (0..size).filter(is_marked).map(counted).collect();
+        heads.sort_unstable();
+        let counter = heads.last().map_or(0, |(counter, _)| *counter);
         self.counter = counter.wrapping_add(1);
-        heads
+        heads.into_iter().map(|(_, head)| head).collect()
     }
 
     fn load<T: vm_memory::AtomicAccess>(&self, at: usize) -> T {

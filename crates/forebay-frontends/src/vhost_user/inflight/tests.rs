@@ -1,3 +1,6 @@
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 const SIZE: u16 = 8;
@@ -93,6 +96,35 @@ fn nonsense_in_the_region_is_bounded() {
     marks.store(LAST_AT, 1_u16);
     marks.store(entry(1) + 6, 1_u16);
     assert!(open(&region, 9).1.is_empty(), "a loop");
+}
+
+#[test]
+fn counters_that_change_while_they_are_read_give_some_order_of_all_that_is_marked() {
+    const MANY: u16 = 1024;
+    let region = Region::create(1, MANY).unwrap().0;
+    let (mut marks, _) = Inflight::open(&region, 0, MANY, 0).unwrap();
+    (0..MANY).for_each(|head| _ = marks.take(head));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 1_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                for head in 0..MANY {
+                    number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    marks.store(entry(head) + 8, number);
+                }
+            }
+        });
+        let opens = || Inflight::open(&region, 0, MANY, 0).unwrap().1;
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            (0..300).map(|_| opens()).collect::<Vec<_>>()
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        for mut heads in opened.unwrap() {
+            heads.sort_unstable();
+            assert!(heads.into_iter().eq(0..MANY));
+        }
+    });
 }
 
 #[test]
