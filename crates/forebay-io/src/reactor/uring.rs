@@ -79,7 +79,6 @@ impl Uring {
     pub(super) fn new(entries: u32) -> io::Result<Uring> {
         let ring = setup::ring(entries)?;
         let registered = Registered::new(&ring);
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Uring {
             ring,
             is_enabled: false,
@@ -90,7 +89,7 @@ impl Uring {
             waker: Waker::new()?,
             waker_count: Box::new(0),
             is_waker_armed: false,
-            spin: Spin::new(cpus),
+            spin: Spin::new(crate::thread::cpus()),
         })
     }
 

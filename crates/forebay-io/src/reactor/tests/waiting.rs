@@ -164,6 +164,24 @@ fn work_that_appears_during_a_spin_ends_it() {
 }
 
 #[test]
+fn a_shard_that_is_bound_to_one_cpu_spins_where_its_process_has_more() {
+    if crate::thread::cpus() < 2 {
+        return eprintln!("not tested: it takes two CPUs");
+    }
+    let shard = std::thread::spawn(|| {
+        crate::thread::bind_shard(0, 2);
+        let mut reactor = Reactor::new(8, None).unwrap();
+        let mut place = Counted { looks_left: u32::MAX, rests: 0, works_at_rest: true };
+        for _ in 0..100 {
+            reactor.wait_looking(None, &mut Vec::new(), &mut place).unwrap();
+        }
+        (reactor.kind(), reactor.spin_stats().spins)
+    });
+    let (kind, spins) = shard.join().unwrap();
+    assert_eq!(spins > 0, kind == ReactorKind::Uring);
+}
+
+#[test]
 fn io_uring_is_taken_unless_there_is_a_reason_not_to() {
     let reactor = Reactor::new(8, None).unwrap();
     assert_eq!(reactor.kind() == ReactorKind::Epoll, reactor.fallback_reason().is_some());
