@@ -11,17 +11,19 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
 use super::call::{Call, retry};
+use super::per_file::PerFile;
 use super::shared::{Freed, Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
 use super::{Completion, Driver, Lookout, ReactorKind, SocketId, Waker, context};
 use crate::arena::Arena;
 use crate::clock::{nanos_after, now_nanos};
-use pool::{Job, Outcome, Pool};
+use pool::{Job, Outcome, Outcomes, Pool};
 
 mod pool;
 
@@ -40,10 +42,11 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Epoll {
     epoll: OwnedFd,
     waker: Waker,
-    /// By the keys of files.
-    pools: Vec<Option<Pool>>,
-    pool_waker: Waker,
-    outcomes: Vec<Outcome>,
+    pools: PerFile<Pool>,
+    /// Of all pools.
+    outcomes: Arc<Outcomes>,
+    /// Those that were taken at a time.
+    taken: Vec<Outcome>,
     /// Keys of socket operations that were not tried yet.
     untried: Vec<usize>,
     /// By the keys of sockets.
@@ -72,9 +75,9 @@ impl Epoll {
         Ok(Epoll {
             epoll,
             waker,
-            pools: Vec::new(),
-            pool_waker,
-            outcomes: Vec::new(),
+            pools: PerFile::new(),
+            outcomes: Arc::new(Outcomes::new(pool_waker)),
+            taken: Vec::new(),
             untried: Vec::new(),
             pending: Vec::new(),
         })
@@ -141,8 +144,10 @@ impl Epoll {
                     polled = Polled::Woken;
                 }
                 POOL => {
-                    self.pool_waker.consume()?;
-                    self.collect(shared, completions);
+                    self.outcomes.collect(&mut self.taken)?;
+                    for (key, result) in self.taken.drain(..) {
+                        completions.push(shared.finish(key, result));
+                    }
                 }
                 event if event & EVENT != 0 => {
                     completions.extend(shared.signalled((event & !EVENT) as usize, Ok(0)));
@@ -156,13 +161,6 @@ impl Epoll {
             }
         }
         Ok(polled)
-    }
-
-    fn collect(&mut self, shared: &mut Shared, completions: &mut Vec<Completion>) {
-        self.pools.iter().flatten().for_each(|pool| pool.collect(&mut self.outcomes));
-        for (key, result) in self.outcomes.drain(..) {
-            completions.push(shared.finish(key, result));
-        }
     }
 }
 
@@ -189,12 +187,8 @@ impl Driver for Epoll {
         Ok(())
     }
 
-    fn on_file(&mut self, key: usize, _file: &OwnedFd) -> io::Result<()> {
-        if self.pools.len() <= key {
-            self.pools.resize_with(key + 1, || None);
-        }
-        self.pools[key] = Some(Pool::new(self.pool_waker.clone())?);
-        Ok(())
+    fn on_file(&mut self, key: usize, file: &Arc<OwnedFd>) -> io::Result<()> {
+        self.pools.register(key, file, || Pool::new(Arc::clone(&self.outcomes)))
     }
 
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()> {
@@ -226,7 +220,7 @@ impl Driver for Epoll {
                 let _ = epoll::delete(&self.epoll, fd);
             }
             Freed::Arena(..) => {}
-            Freed::File(key, _) => self.pools[*key] = None,
+            Freed::File(key, _) => self.pools.forget(*key),
             // Closing it would do, were there no copies of the descriptor elsewhere.
             Freed::Socket(_, fd) => {
                 let _ = epoll::delete(&self.epoll, fd);
@@ -238,8 +232,7 @@ impl Driver for Epoll {
         let Some(call) = Call::of(shared, key) else { return self.untried.push(key) };
         let target = shared.ops[key].target;
         let Target::File(id) = target else { unreachable!("a call on a socket") };
-        let pool = self.pools[id.0 as usize].as_ref().expect("every file has a pool");
-        pool.start(Job { key, fd: shared.fd(target), call });
+        self.pools.of(id.0 as usize).start(Job { key, fd: shared.fd(target), call });
     }
 
     fn cancel(&mut self, shared: &mut Shared, socket: SocketId, key: usize) {
@@ -280,7 +273,7 @@ impl Driver for Epoll {
     fn stop(&mut self, _shared: &mut Shared) -> bool {
         let end = nanos_after(STOP_MAX);
         let mut is_idle = true;
-        for pool in self.pools.iter().flatten() {
+        for pool in self.pools.all() {
             is_idle &= pool.stop(Duration::from_nanos(end.saturating_sub(now_nanos())));
         }
         is_idle
@@ -323,3 +316,6 @@ fn send_all(shared: &mut Shared, key: usize, fd: RawFd) -> io::Result<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,7 @@ mod call;
 mod epoll;
 mod hand_over;
 mod lookout;
+mod per_file;
 mod release;
 mod send_now;
 mod shared;
@@ -110,7 +111,7 @@ trait Driver: Send + Sync + std::fmt::Debug {
     fn on_arena(&mut self, key: usize, arena: &Arena);
     /// A part of an arena is to lose its memory.
     fn on_release(&mut self, arena: usize, part: Range<u64>) -> io::Result<()>;
-    fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()>;
+    fn on_file(&mut self, key: usize, file: &Arc<OwnedFd>) -> io::Result<()>;
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()>;
     fn on_event(&mut self, key: usize, event: &OwnedFd) -> io::Result<()>;
     /// Watches it no more; `Shared` has to be told when it was watched for the last time.

@@ -1,5 +1,6 @@
 //! Threads for the I/O of one file, which epoll cannot wait for. Each file has its own, so that a device
-//! that hangs does not take them from another one.
+//! that hangs does not take them from another one. The first one starts with the pool, the others with
+//! the first job for which none is free.
 //!
 //! **Invariant:** a job's memory and descriptor are kept by the operation it belongs to, which ends only
 //! after the job's outcome was collected.
@@ -14,7 +15,7 @@ use super::super::Waker;
 use super::super::call::Call;
 
 /// Threads of a file: enough outstanding I/O for a flash device, few enough not to be noticed.
-const THREADS: usize = 8;
+pub(super) const THREADS_MAX: usize = 8;
 
 /// One blocking system call.
 #[derive(Debug)]
@@ -33,6 +34,35 @@ unsafe impl Sync for Job {}
 /// An operation's key and how its job went.
 pub(super) type Outcome = (usize, io::Result<usize>);
 
+/// Where the pools of a reactor put what has ended.
+#[derive(Debug)]
+pub(super) struct Outcomes {
+    ended: Mutex<Vec<Outcome>>,
+    /// Signalled after outcomes.
+    waker: Waker,
+}
+
+impl Outcomes {
+    pub(super) fn new(waker: Waker) -> Outcomes {
+        Outcomes { ended: Mutex::new(Vec::new()), waker }
+    }
+
+    /// Appends what has ended since the last signal, which is consumed.
+    ///
+    /// # Errors
+    /// The kernel's, where the waker does not work.
+    pub(super) fn collect(&self, outcomes: &mut Vec<Outcome>) -> io::Result<()> {
+        self.waker.consume()?;
+        outcomes.append(&mut lock(&self.ended));
+        Ok(())
+    }
+
+    fn push(&self, outcome: Outcome) {
+        lock(&self.ended).push(outcome);
+        self.waker.wake();
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Pool {
     common: Arc<Common>,
@@ -45,50 +75,53 @@ struct Common {
     has_work: Condvar,
     /// A thread became idle.
     is_idle: Condvar,
-    outcomes: Mutex<Vec<Outcome>>,
-    /// Signalled after outcomes.
-    waker: Waker,
+    outcomes: Arc<Outcomes>,
 }
 
 #[derive(Debug)]
 struct State {
     waiting: VecDeque<Job>,
     running: usize,
+    threads: usize,
     is_closed: bool,
 }
 
 impl Pool {
-    /// Starts the threads.
+    /// Starts the first thread.
     ///
     /// # Errors
     /// The kernel's, when it gives no thread.
-    pub(super) fn new(waker: Waker) -> io::Result<Pool> {
-        let state = State { waiting: VecDeque::new(), running: 0, is_closed: false };
+    pub(super) fn new(outcomes: Arc<Outcomes>) -> io::Result<Pool> {
+        let state = State { waiting: VecDeque::new(), running: 0, threads: 0, is_closed: false };
         let common = Arc::new(Common {
             state: Mutex::new(state),
             has_work: Condvar::new(),
             is_idle: Condvar::new(),
-            outcomes: Mutex::new(Vec::new()),
-            waker,
+            outcomes,
         });
         let pool = Pool { common };
-        for number in 0..THREADS {
-            let common = Arc::clone(&pool.common);
-            // Dropping the pool, also here on an error, ends the threads.
-            crate::thread::start(&format!("forebay-io-{number}"), move || common.work())?;
-        }
+        pool.start_thread(&mut lock(&pool.common.state))?;
         Ok(pool)
     }
 
     /// Queues a job.
     pub(super) fn start(&self, job: Job) {
-        lock(&self.common.state).waiting.push_back(job);
+        let mut state = lock(&self.common.state);
+        state.waiting.push_back(job);
+        let free = state.threads - state.running;
+        if state.waiting.len() > free && state.threads < THREADS_MAX {
+            // Without one more, those that there are do it later.
+            let _ = self.start_thread(&mut state);
+        }
+        drop(state);
         self.common.has_work.notify_one();
     }
 
-    /// Appends what has ended.
-    pub(super) fn collect(&self, outcomes: &mut Vec<Outcome>) {
-        outcomes.append(&mut lock(&self.common.outcomes));
+    fn start_thread(&self, state: &mut State) -> io::Result<()> {
+        let common = Arc::clone(&self.common);
+        crate::thread::start(&format!("forebay-io-{}", state.threads), move || common.work())?;
+        state.threads += 1;
+        Ok(())
     }
 
     /// Drops waiting jobs and waits for running ones. False when one did not end in time.
@@ -101,6 +134,11 @@ impl Pool {
             .wait_timeout_while(state, patience, |state| state.running > 0)
             .unwrap_or_else(PoisonError::into_inner);
         waited.0.running == 0
+    }
+
+    #[cfg(test)]
+    pub(super) fn threads(&self) -> usize {
+        lock(&self.common.state).threads
     }
 }
 
@@ -119,11 +157,11 @@ impl Common {
                 state.running += 1;
                 drop(state);
                 let result = job.call.run(job.fd);
-                lock(&self.outcomes).push((job.key, result));
-                self.waker.wake();
-                state = lock(&self.state);
-                state.running -= 1;
+                // Before the outcome is told: what follows from it finds this thread free.
+                lock(&self.state).running -= 1;
                 self.is_idle.notify_all();
+                self.outcomes.push((job.key, result));
+                state = lock(&self.state);
             } else if state.is_closed {
                 return;
             } else {

@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::shared::{Freed, Shared};
@@ -32,7 +33,7 @@ impl Driver for Uring {
         self.registered.release(&self.ring, arena, part)
     }
 
-    fn on_file(&mut self, key: usize, file: &OwnedFd) -> io::Result<()> {
+    fn on_file(&mut self, key: usize, file: &Arc<OwnedFd>) -> io::Result<()> {
         self.registered.add_file(&self.ring, key, file.as_raw_fd());
         Ok(())
     }
