@@ -65,8 +65,8 @@ impl<T> PerFile<T> {
     }
 
     /// What is kept of each file.
-    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
-        self.files.iter().map(|(_, known)| &known.kept)
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut T> {
+        self.files.iter_mut().map(|(_, known)| &mut known.kept)
     }
 }
 

@@ -5,6 +5,9 @@
 //! backlog. A full completion queue is the kernel's matter (`IORING_FEAT_NODROP`): it keeps the
 //! rest and hands it out as entries are reaped.
 //!
+//! Work on a file may take a thread of the kernel, always so for flushes. So the kernel has a number of operations of each file
+//! at most, and many more threads than that: a device that hangs takes none from another one.
+//!
 //! **Invariants.** The `user_data` of an operation is its key in `Shared::ops`, which owns all
 //! memory that the entry points to until [`Shared::finish`]. The vectors of a receive live in a
 //! box per socket. `expected` counts the entries given to the ring whose (last) completion was
@@ -17,6 +20,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use super::per_file::PerFile;
 use super::shared::{Op, Piece, Shared, Target, Work};
 use super::spin::Spin;
 use super::{Completion, Lookout, Waker, context};
@@ -32,6 +36,10 @@ const WAKER: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 /// With the key of an event: its poll, which goes on until it is cancelled.
 const EVENT: u64 = 1 << 62;
+/// Operations of a file that the kernel has at a time: more than a device gets faster by.
+const OF_A_FILE_MAX: usize = 256;
+/// Files that may hang with all of these, before others wait for a thread.
+const HANGING_MAX: usize = 16;
 /// Flags of `io_uring_enter(2)`, from the kernel's `io_uring.h`.
 const ENTER_GETEVENTS: u32 = 1 << 0;
 const ENTER_EXT_ARG: u32 = 1 << 3;
@@ -44,6 +52,7 @@ pub(super) struct Uring {
     registered: Registered,
     /// Entries that found no room in the submission queue.
     backlog: VecDeque<squeue::Entry>,
+    lines: PerFile<Line>,
     expected: usize,
     /// Per socket, where the kernel finds the vectors of its receive.
     messages: Vec<Option<Box<Message>>>,
@@ -52,6 +61,14 @@ pub(super) struct Uring {
     waker_count: Box<u64>,
     is_waker_armed: bool,
     spin: Spin,
+}
+
+/// The operations of a file.
+#[derive(Debug, Default)]
+struct Line {
+    under_way: usize,
+    /// Keys of those that were not given to the ring yet.
+    waiting: VecDeque<usize>,
 }
 
 /// The kernel's description of a receive in two pieces.
@@ -84,6 +101,7 @@ impl Uring {
             is_enabled: false,
             registered,
             backlog: VecDeque::new(),
+            lines: PerFile::new(),
             expected: 0,
             messages: Vec::new(),
             waker: Waker::new()?,
@@ -345,13 +363,25 @@ impl Uring {
         };
         if let (Work::Send { .. }, Ok(sent)) = (shared.ops[key].work, &result) {
             if shared.send_goes_on(key, *sent) {
-                let again = self.entry(shared, key);
-                self.push(again);
+                self.give(shared, key);
                 return None;
             }
             return Some(shared.finish(key, Ok(0)));
         }
+        if let Target::File(id) = shared.ops[key].target {
+            let line = self.lines.of(id.0 as usize);
+            match line.waiting.pop_front() {
+                Some(next) => self.give(shared, next),
+                None => line.under_way -= 1,
+            }
+        }
         Some(shared.finish(key, result))
+    }
+
+    /// Gives an operation to the ring.
+    fn give(&mut self, shared: &mut Shared, key: usize) {
+        let entry = self.entry(shared, key);
+        self.push(entry);
     }
 
     /// Spins, if that has paid lately. Whether it found something.
@@ -409,3 +439,6 @@ enum Submitted {
     /// There is no need to wait on.
     Ended,
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,7 +43,7 @@ fn a_file_has_one_set_of_threads_however_often_it_is_registered() {
     for key in [first, second, first] {
         flush(&mut epoll, &mut shared, key, 300);
     }
-    let threads: Vec<usize> = epoll.pools.all().map(Pool::threads).collect();
+    let threads: Vec<usize> = epoll.pools.all().map(|pool| pool.threads()).collect();
     assert!(threads.len() == 1 && threads[0] <= THREADS_MAX, "{threads:?}");
     remove_file(&mut epoll, &mut shared, first);
     flush(&mut epoll, &mut shared, second, 300);

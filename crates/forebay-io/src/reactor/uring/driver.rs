@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::shared::{Freed, Shared};
+use super::super::shared::{Freed, Shared, Target};
 use super::super::spin::Spin;
 use super::super::{Completion, Driver, Lookout, ReactorKind, SocketId, Waker};
-use super::{EVENT, Submitted, Uring, WAKER};
+use super::{EVENT, Line, OF_A_FILE_MAX, Submitted, Uring, WAKER};
 use crate::arena::Arena;
 use crate::clock::{nanos_after, now_nanos};
 
@@ -35,7 +35,7 @@ impl Driver for Uring {
 
     fn on_file(&mut self, key: usize, file: &Arc<OwnedFd>) -> io::Result<()> {
         self.registered.add_file(&self.ring, key, file.as_raw_fd());
-        Ok(())
+        self.lines.register(key, file, || Ok(Line::default()))
     }
 
     fn on_socket(&mut self, key: usize, socket: &OwnedFd) -> io::Result<()> {
@@ -66,14 +66,23 @@ impl Driver for Uring {
         match freed {
             Freed::Event(..) => {}
             Freed::Arena(key, _) => self.registered.remove_arena(&self.ring, *key),
-            Freed::File(key, _) => self.registered.remove_file(&self.ring, *key),
+            Freed::File(key, _) => {
+                self.registered.remove_file(&self.ring, *key);
+                self.lines.forget(*key);
+            }
             Freed::Socket(key, _) => self.registered.remove_socket(&self.ring, *key),
         }
     }
 
     fn start(&mut self, shared: &mut Shared, key: usize) {
-        let entry = self.entry(shared, key);
-        self.push(entry);
+        if let Target::File(id) = shared.ops[key].target {
+            let line = self.lines.of(id.0 as usize);
+            if line.under_way == OF_A_FILE_MAX {
+                return line.waiting.push_back(key);
+            }
+            line.under_way += 1;
+        }
+        self.give(shared, key);
     }
 
     fn cancel(&mut self, _shared: &mut Shared, _socket: SocketId, key: usize) {
@@ -122,6 +131,7 @@ impl Driver for Uring {
         // Not given to the ring, so there is nothing to wait for.
         self.expected -= self.backlog.len();
         self.backlog.clear();
+        self.lines.all().for_each(|line| line.waiting.clear());
         let keys: Vec<u64> = shared.ops.iter().map(|(key, _)| key as u64).collect();
         let events = shared.events.keys().map(|key| EVENT | key as u64);
         let events: Vec<u64> = events.collect();

@@ -4,6 +4,9 @@ use std::io;
 
 use io_uring::{IoUring, Probe, opcode};
 
+/// Threads of the kernel for work on files, at most: it starts them as they are needed.
+pub(super) const WORKERS_MAX: u32 = (super::OF_A_FILE_MAX * super::HANGING_MAX) as u32;
+
 /// A ring with room for `entries` submissions, not enabled yet: it will belong to the thread that enables it.
 ///
 /// # Errors
@@ -14,6 +17,8 @@ pub(super) fn ring(entries: u32) -> io::Result<IoUring> {
         match build(entries, flags) {
             Ok(ring) => {
                 check(&ring)?;
+                // Kernels before 5.15 have a limit that depends on the number of CPUs.
+                let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
                 return Ok(ring);
             }
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = Some(error),
