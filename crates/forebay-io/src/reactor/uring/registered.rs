@@ -48,7 +48,7 @@ enum Window {
     /// So often by now, without being registered.
     Used(u8),
     Registered(u16),
-    /// There was no slot for it, the kernel does not take it, or its memory comes and goes.
+    /// The kernel does not take it, or would keep its memory when that is given back.
     Refused,
 }
 
@@ -157,14 +157,19 @@ impl Registered {
         }
         let len = (end - start) as usize;
         let has_memory = arena.has_memory(start, len);
-        let slot = self.free_buffers.pop_if(|_| has_memory).filter(|&slot| {
-            let piece = Piece { base: arena.piece(start, len), len };
-            let is_set = set_buffer(ring, slot.into(), piece).is_ok();
-            self.free_buffers.extend((!is_set).then_some(slot));
-            is_set
-        });
-        windows.windows[number] = slot.map_or(Window::Refused, Window::Registered);
-        slot
+        let Some(slot) = self.free_buffers.pop_if(|_| has_memory) else {
+            // Both may be there by the time that it was used as often again.
+            windows.windows[number] = Window::Used(0);
+            return None;
+        };
+        let piece = Piece { base: arena.piece(start, len), len };
+        if set_buffer(ring, slot.into(), piece).is_err() {
+            self.free_buffers.push(slot);
+            windows.windows[number] = Window::Refused;
+            return None;
+        }
+        windows.windows[number] = Window::Registered(slot);
+        Some(slot)
     }
 
     pub(super) fn add_file(&mut self, ring: &IoUring, key: usize, fd: RawFd) {
@@ -244,4 +249,30 @@ fn set_buffer(ring: &IoUring, slot: u32, piece: Piece) -> io::Result<()> {
     // `remove_arena` or `release` cleared this slot, or for ever when the reactor cannot stop; when the ring goes first, the
     // kernel unregisters by itself. It pins the pages, so that it never follows an address that is gone.
     unsafe { ring.submitter().register_buffers_update(slot, &[vector], None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::ArenaId;
+
+    #[test]
+    fn a_window_that_found_no_slot_gets_one_that_becomes_free() {
+        let Ok(ring) = super::super::setup::ring(8) else { return };
+        let mut registered = Registered::new(&ring);
+        registered.free_buffers.truncate(1);
+        let arenas = [(); 2].map(|()| Arena::new(WINDOW as usize).unwrap());
+        let slots_of_uses = |registered: &mut Registered, key: usize| {
+            let region = Region { arena: ArenaId(key as u16), offset: 4096, len: 4096 };
+            let uses = 0..USES;
+            uses.filter_map(|_| registered.buffer(&ring, region, &arenas[key])).count()
+        };
+        for (key, arena) in arenas.iter().enumerate() {
+            registered.add_arena(key, arena);
+        }
+        assert_eq!(slots_of_uses(&mut registered, 0), 1, "the last use registers it");
+        assert_eq!(slots_of_uses(&mut registered, 1), 0);
+        registered.remove_arena(&ring, 0);
+        assert_eq!(slots_of_uses(&mut registered, 1), 1);
+    }
 }
