@@ -30,7 +30,7 @@ use super::config;
 use super::driver::{Counters, Order, QueueSetup, Report};
 use super::export::{Agreed, Export};
 use super::inflight::Region;
-use super::memory::{Announced, Memory, REGIONS_MAX};
+use super::memory::{Announced, Map, Memory, REGIONS_MAX};
 use super::ring::{RingSetup, SIZE_MAX};
 
 /// The way to the shard. Each call waits until the shard has done it.
@@ -169,10 +169,9 @@ impl<S: Shard> Device<S> {
 
     /// Lets a ring run if it has all that it takes.
     fn start(&mut self, queue: usize) -> Result<()> {
-        let enables = self.agreed.enables_rings();
         let durable = self.is_durable();
         let vring = &mut self.vrings[queue];
-        let is_ready = vring.is_enabled || !enables;
+        let is_ready = vring.is_enabled || !self.agreed.enables_rings();
         let (Some(kick), Some(addresses)) = (&vring.kick, vring.addresses) else { return Ok(()) };
         if vring.is_running || !is_ready || vring.size == 0 {
             return Ok(());
@@ -232,9 +231,11 @@ impl<S: Shard> Device<S> {
         }
     }
 
-    fn tell_memory(&mut self, waits: bool) {
+    /// The memory was `old`, which goes after the shard has let go of it: to unmap it takes long.
+    fn tell_memory(&mut self, old: Map, waits: bool) {
         let map = self.memory.map();
         self.order_all(|| Order::Memory(map.clone(), waits));
+        drop(old);
     }
 
     fn set_write_cache(&mut self, is_on: bool) {
@@ -293,8 +294,8 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
         let regions = regions.iter().map(Announced::from).zip(files);
-        self.memory.replace(regions).map_err(refused)?;
-        self.tell_memory(true);
+        let old = self.memory.replace(regions).map_err(refused)?;
+        self.tell_memory(old, true);
         Ok(None)
     }
 
@@ -428,8 +429,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         let (region, file) = Region::create(queues, size).map_err(refused)?;
         region.note_cache(self.is_cache_off());
         self.inflight = Some(region);
-        let bytes = Region::bytes(queues, size);
-        Ok((VhostUserInflight::new(bytes, 0, queues, size), file))
+        Ok((VhostUserInflight::new(Region::bytes(queues, size), 0, queues, size), file))
     }
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
@@ -454,14 +454,14 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
-        self.memory.add(Announced::from(region), file).map_err(refused)?;
-        self.tell_memory(false);
+        let old = self.memory.add(Announced::from(region), file).map_err(refused)?;
+        self.tell_memory(old, false);
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        self.memory.remove(Announced::from(region)).map_err(refused)?;
-        self.tell_memory(true);
+        let old = self.memory.remove(Announced::from(region)).map_err(refused)?;
+        self.tell_memory(old, true);
         Ok(())
     }
 

@@ -166,14 +166,15 @@ impl Memory {
         self.map.clone()
     }
 
-    /// Replaces everything.
+    /// Replaces everything. As [`Memory::add`] and [`Memory::remove`], it gives back the map of before: whoever lets go of it
+    /// last has the kernel unmap what is gone, for 10 ms per GiB.
     ///
     /// # Errors
     /// See [`MemoryError`]; nothing changed then.
     pub fn replace(
         &mut self,
         regions: impl Iterator<Item = (Announced, File)>,
-    ) -> Result<(), MemoryError> {
+    ) -> Result<Map, MemoryError> {
         let regions = regions.map(|(region, file)| Region::map(region, file));
         self.set(regions.collect::<Result<_, _>>()?)
     }
@@ -182,7 +183,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`Memory::replace`].
-    pub fn add(&mut self, region: Announced, file: File) -> Result<(), MemoryError> {
+    pub fn add(&mut self, region: Announced, file: File) -> Result<Map, MemoryError> {
         if self.regions.len() as u64 >= REGIONS_MAX {
             return Err(MemoryError::Fit(format!("more than {REGIONS_MAX} regions")));
         }
@@ -195,7 +196,7 @@ impl Memory {
     ///
     /// # Errors
     /// It is not there.
-    pub fn remove(&mut self, gone: Announced) -> Result<(), MemoryError> {
+    pub fn remove(&mut self, gone: Announced) -> Result<Map, MemoryError> {
         let is_it = |region: &Region| {
             region.region.start_addr().0 == gone.guest
                 && region.region.len() == gone.len
@@ -217,11 +218,12 @@ impl Memory {
         })
     }
 
-    fn set(&mut self, mut regions: Vec<Region>) -> Result<(), MemoryError> {
+    fn set(&mut self, mut regions: Vec<Region>) -> Result<Map, MemoryError> {
         regions.sort_by_key(|region| region.region.start_addr());
         let mapped = regions.iter().map(|region| region.region.clone()).collect();
-        (self.map, self.regions) = (Arc::new(GuestMap::new(mapped)?), regions);
-        Ok(())
+        let map = Arc::new(GuestMap::new(mapped)?);
+        self.regions = regions;
+        Ok(std::mem::replace(&mut self.map, map))
     }
 }
 

@@ -11,6 +11,8 @@ use super::*;
 struct Recorder {
     log: Vec<String>,
     positions: BTreeMap<u16, u16>,
+    /// What its queues have of the guest's memory.
+    maps: BTreeMap<u16, Map>,
 }
 
 impl Shard for Recorder {
@@ -18,6 +20,7 @@ impl Shard for Recorder {
         let RingSetup { base, descriptors, call, inflight, .. } = &setup.ring;
         let (call, marks) = (call.is_some(), inflight.is_some());
         let durable = setup.durable;
+        self.maps.insert(queue, setup.ring.memory.clone());
         self.log.push(format!(
             "start {queue} at {base} {:#x} call={call} marks={marks} durable={durable}",
             descriptors.0
@@ -28,7 +31,11 @@ impl Shard for Recorder {
     fn order(&mut self, queue: u16, order: Order) -> Option<u16> {
         self.log.push(match order {
             Order::Stop => format!("stop {queue}"),
-            Order::Memory(_, waits) => format!("memory {queue} waits={waits}"),
+            Order::Memory(map, waits) => {
+                let old = self.maps.insert(queue, map).expect("it runs");
+                assert!(Arc::strong_count(&old) > 1, "the shard unmaps it");
+                format!("memory {queue} waits={waits}")
+            }
             Order::Call(call) => format!("call {queue} {}", call.is_some()),
             Order::Durable(durable) => format!("durable {queue} {durable}"),
         });
