@@ -13,7 +13,7 @@
 //! | write zeroes, keep space | `ZERO_RANGE` | the same, never with `fast_only`: it may write zeroes |
 //!
 //! An operation that the kernel refuses as not supported is not tried again. Discards that a
-//! device is too slow for are left out ([`DISCARD_BEGINS_WITHIN`]). A block device that the kernel
+//! device is too slow for are left out (`DISCARD_BEGINS_WITHIN`). A block device that the kernel
 //! could only write zeroes to is said to have no other way. A file system in user space (FUSE) may
 //! take a hole for advice, as nbdfuse does, and leave the old bytes there. On it zeroes are never a
 //! hole.
