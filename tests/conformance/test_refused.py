@@ -315,3 +315,18 @@ def a_refused_disk_that_is_removed_leaves_what_its_log_has_and_that_is_told(bed)
     assert "NOT DONE" in said, said
     assert daemon.stop() == 0
     bed.run([bed.program, "disk", "resolve", "first", "--use-log", "--pool", bed.path("pool")])
+
+
+@test(forebay_only=True)
+def a_refused_disk_that_was_removed_comes_back_to_be_decided_about(bed):
+    daemon, first, _ = with_a_refused_disk(bed)
+    disk(bed, "remove", "first")
+    resolve = "forebay disk resolve first --control %s --use-log" % bed.path("serve.control")
+    for words in (["reset", "first"], ["open", "first"]):
+        refused = disk(bed, *words, code=None)
+        said = refused.stdout + refused.stderr
+        assert refused.returncode == 1 and resolve in said and "--pool" not in said, said
+    assert "first  NOT SERVED" in disk(bed, "list")
+    assert "and the disk is served" in disk(bed, "resolve", "first", "--use-log")
+    is_served(bed, daemon, first, pattern(OWN, 4096, 1))
+    assert daemon.stop() == 0

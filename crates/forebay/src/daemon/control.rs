@@ -209,12 +209,11 @@ impl ControlState {
         }
     }
 
-    /// A disk of the configuration cannot be served: why.
+    /// A disk of the configuration cannot be served: why, for whoever asks this daemon.
     pub(super) fn refuse(&self, disk: &DiskSpec, error: &anyhow::Error) -> String {
-        let refusal = opener::refusal(error);
-        let is_tried_again = refusal.is_none();
-        let reason = refusal.unwrap_or_else(|| format!("{error:#}"));
-        let disk = self.opener.refused(disk, reason.clone(), is_tried_again);
+        let is_tried_again = opener::refusal(error).is_none();
+        let disk = self.opener.refused(disk, opener::reason(error), is_tried_again);
+        let reason = disk.reason.clone();
         let mut refused = lock(&self.lists.refused);
         let known = refused.extract_if(.., |known| known.name == disk.name).next();
         // One that is tried again and again for the same reason is told of once.

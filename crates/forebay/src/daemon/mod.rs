@@ -320,7 +320,9 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
                 ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);
             }
             Err(error) => {
-                let reason = control.refuse(disk, &error);
+                control.refuse(disk, &error);
+                // Nobody decides through a daemon that does not run.
+                let reason = opener::reason(&error);
                 first_refusal.get_or_insert(format!("disk '{}': {reason}", disk.name));
             }
         }

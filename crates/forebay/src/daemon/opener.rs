@@ -230,6 +230,11 @@ fn through_daemon(reason: String, disk: &DiskSpec, control: &str) -> String {
     reason.replace(&format!("{command} --pool {}", quoted(&flash.path)), &instead)
 }
 
+/// Why a disk is not served, in words.
+pub(super) fn reason(error: &anyhow::Error) -> String {
+    refusal(error).unwrap_or_else(|| format!("{error:#}"))
+}
+
 /// Why a disk must not be served before somebody has decided or put something right; `None`: it could not be opened, and perhaps
 /// can be in a while.
 pub(super) fn refusal(error: &anyhow::Error) -> Option<String> {

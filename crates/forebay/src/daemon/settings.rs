@@ -338,7 +338,9 @@ async fn change_config(
     } else {
         keep(after).await?;
         let mut missing = reload::take_over(state, &new, Some(name), &found, &mut changes).await;
-        if changes.iter().any(|change| change.error.is_some()) {
+        let has_failed = changes.iter().any(|change| change.error.is_some());
+        let comes_back = after.has(name) && found.contains(&Difference::Added(name.clone()));
+        if has_failed && !(comes_back && waits_for_decision(state, name)) {
             missing = take_back(state, name, (before, &old), &found).await;
         }
         state.close_unused_places().await;
@@ -346,6 +348,11 @@ async fn change_config(
     }
     let file = after.file.as_ref().map(|file| file.display().to_string());
     Ok(Reloaded { file, dry_run, changes, overridden: Vec::new() })
+}
+
+/// Whether a disk is not served before somebody has decided. One that is not configured could not be decided about.
+fn waits_for_decision(state: &ControlState, name: &Name) -> bool {
+    state.refused().iter().any(|it| it.name == name.0 && !it.is_tried_again)
 }
 
 /// Why a daemon without a configuration file does not change these.
