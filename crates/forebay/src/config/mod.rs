@@ -21,6 +21,7 @@ mod disk;
 mod disk_table;
 pub mod file;
 pub mod iscsi;
+mod merge;
 pub mod pools;
 pub mod saved;
 pub mod schema;

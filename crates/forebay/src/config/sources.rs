@@ -15,7 +15,7 @@ use super::changes::{Changes, find};
 use super::file::{self, File};
 use super::iscsi::IscsiSpec;
 use super::values::Name;
-use super::{DaemonSpec, DiskOptions, difference};
+use super::{DaemonSpec, DiskOptions, DiskSpec, difference};
 
 /// Time that a daemon of the same name has to end, where it has changed nothing.
 const NOTHING_WAIT: Duration = Duration::from_secs(2);
@@ -153,6 +153,41 @@ impl Sources {
         let (disks, sources) = (described.disks, described.sources);
         let spec = DaemonSpec { disks, sources, ..old.clone() };
         super::check::daemon(&spec)?;
+        Ok(spec)
+    }
+
+    /// The same when a command has made these of `before`, with a change of disk `name` that names these `keys`. Of what else is
+    /// asked of the disk, and is not in force, nothing comes with that.
+    ///
+    /// # Errors
+    /// As [`Sources::spec`], or the file does not list the disk any more.
+    pub fn spec_after_change(
+        &self,
+        before: &Sources,
+        old: &DaemonSpec,
+        (name, keys): (&Name, &[String]),
+    ) -> Result<DaemonSpec> {
+        let mut spec = self.spec_after(old)?;
+        let after = spec.disks.iter_mut().find(|disk| disk.name == *name).with_context(|| {
+            format!(
+                "the configuration file does not list it any more: list it again and give 'forebay reload', or give 'forebay disk \
+                 remove {name}'"
+            )
+        })?;
+        let asked = before.spec_after(old)?;
+        let find = |spec: &DaemonSpec| spec.disks.iter().find(|disk| disk.name == *name).cloned();
+        if let (Some(now), Some(asked)) = (find(old), find(&asked)) {
+            let is_other = |one: &DiskSpec, other: &DiskSpec, key: &String| {
+                one.changed(other).iter().flatten().any(|(it, _)| it == key)
+            };
+            // Who asks for it once more means that.
+            let is_meant =
+                |key: &String| is_other(&now, &asked, key) && !is_other(&asked, after, key);
+            if !keys.iter().any(is_meant) {
+                *after = now.changed_by(&asked, after);
+                super::check::daemon(&spec)?;
+            }
+        }
         Ok(spec)
     }
 

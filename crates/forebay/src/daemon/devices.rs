@@ -134,6 +134,15 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
             device.display()
         );
     }
+    let is_listed = |disk: &&DiskSpec| new.disks.iter().any(|it| it.name == disk.name);
+    if let Some(disk) = old.disks.iter().filter(|it| is_on(it, &device)).find(|it| !is_listed(it)) {
+        bail!(
+            "disk '{0}' is on {1}, and the configuration file does not list it any more: first 'forebay disk remove {0}'. Nothing \
+             was moved",
+            disk.name,
+            device.display()
+        );
+    }
     let moves = moves(&old, &new);
     for difference in &moves {
         if let Difference::AtNextStart(Some(disk), keys) = difference {

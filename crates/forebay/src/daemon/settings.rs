@@ -40,7 +40,7 @@ pub(super) struct Wish {
     keys: String,
 }
 
-/// What a change works on.
+/// What a change works on. It returns the keys that it names.
 struct Before<'a> {
     sources: &'a mut Sources,
     spec: &'a DaemonSpec,
@@ -70,7 +70,7 @@ pub(super) async fn set(
         let mut settings = settings;
         keep_log(disk, before.sources, &mut settings);
         before.sources.changes.set(&of, &settings);
-        Ok(())
+        Ok(settings.keys().cloned().collect())
     };
     let reloaded = match carry_out(state.clone(), name.clone(), wish.dry_run, edit).await {
         Ok(reloaded) => reloaded,
@@ -101,13 +101,13 @@ pub(super) async fn reset(
         wish.keys.split(',').filter(|key| !key.is_empty()).map(str::to_owned).collect();
     let edit = move |before: Before<'_>| {
         let sources = before.sources;
-        let is_ours = sources.file.is_none() || sources.has(&of);
+        let is_added = sources.changed(&of, "backend").is_some();
         ensure!(
-            is_ours,
+            sources.file.is_none() || sources.has(&of) || !is_added,
             "it was added while Forebay ran, and the configuration file does not have it: 'forebay disk remove {of}' takes that back"
         );
         ensure!(sources.changes.reset(&of, &keys), "nothing of that was changed while Forebay ran");
-        Ok(())
+        Ok(keys)
     };
     answer(state, name, wish.dry_run, edit).await
 }
@@ -138,7 +138,7 @@ pub(super) async fn add(
             "the configuration file has such a disk, which was removed while Forebay ran: 'forebay disk reset {of}' brings it back"
         );
         before.sources.changes.add(&of, &settings);
-        Ok(())
+        Ok(Vec::new())
     };
     answer(state, name, wish.dry_run, edit).await
 }
@@ -281,7 +281,7 @@ async fn answer(
     state: Arc<ControlState>,
     name: Name,
     dry_run: bool,
-    edit: impl FnOnce(Before<'_>) -> Result<()> + Send + 'static,
+    edit: impl FnOnce(Before<'_>) -> Result<Vec<String>> + Send + 'static,
 ) -> Response {
     match carry_out(state, name, dry_run, edit).await {
         Ok(reloaded) => Json(reloaded).into_response(),
@@ -294,7 +294,7 @@ async fn carry_out(
     state: Arc<ControlState>,
     name: Name,
     dry_run: bool,
-    edit: impl FnOnce(Before<'_>) -> Result<()> + Send + 'static,
+    edit: impl FnOnce(Before<'_>) -> Result<Vec<String>> + Send + 'static,
 ) -> Result<Reloaded, Box<Response>> {
     // On a task of its own: who asked may leave.
     let of = name.clone();
@@ -312,14 +312,15 @@ async fn change_config(
     state: &Arc<ControlState>,
     name: &Name,
     dry_run: bool,
-    edit: impl FnOnce(Before<'_>) -> Result<()>,
+    edit: impl FnOnce(Before<'_>) -> Result<Vec<String>>,
 ) -> Result<Reloaded> {
     let _one = state.turns.reloading.lock().await;
     let old = state.opener.spec();
     let before = old.sources.clone().context("it has no configuration that could change")?;
     let mut after = before.clone();
-    edit(Before { sources: &mut after, spec: &old })?;
-    let new = reload::prepared(state, after.spec_after(&old)?).await?;
+    let keys = edit(Before { sources: &mut after, spec: &old })?;
+    let asked = after.spec_after_change(&before, &old, (name, &keys))?;
+    let new = reload::prepared(state, asked).await?;
     // With the numbers of its units.
     let after = new.sources.as_ref().unwrap_or(&after);
     // Others' changes that wait for a restart are not of this one.
@@ -341,7 +342,7 @@ async fn change_config(
         let has_failed = changes.iter().any(|change| change.error.is_some());
         let comes_back = after.has(name) && found.contains(&Difference::Added(name.clone()));
         if has_failed && !(comes_back && waits_for_decision(state, name)) {
-            missing = take_back(state, name, (before, &old), &found).await;
+            missing = take_back(state, name, &old, &found).await;
         }
         state.close_unused_places().await;
         refused::tell_missing(state, missing);
@@ -368,7 +369,7 @@ fn only_at_start(keys: &[&str]) -> String {
 async fn take_back(
     state: &Arc<ControlState>,
     name: &Name,
-    (before, old): (Sources, &DaemonSpec),
+    old: &DaemonSpec,
     found: &[Difference],
 ) -> Vec<(String, Missing)> {
     // One that was added, and is served but not everywhere, or that somebody is opening, stays.
@@ -387,24 +388,35 @@ async fn take_back(
             }
         }
     }
-    if let Err(error) = keep(&before).await {
+    // What cannot be taken back stays asked for: a start finds the disk where it is.
+    let mut sources = state.opener.spec().sources.clone();
+    match change_back(state, name, old).await {
+        Ok(()) => sources.clone_from(&old.sources),
+        Err(error) => {
+            let text = format!("what the disk has taken over cannot be taken back: {error:#}");
+            state.report(Some(&name.0), Severity::Error, &text);
+        }
+    }
+    if let Some(sources) = &sources
+        && let Err(error) = keep(sources).await
+    {
         state.report(Some(&name.0), Severity::Error, &format!("{error:#}"));
     }
-    let mut spec = DaemonSpec { sources: Some(before.clone()), ..(*state.opener.spec()).clone() };
+    let spec = (*state.opener.spec()).clone();
     // Nobody has closed the places of before.
-    spec.listeners.clone_from(&old.listeners);
-    state.opener.change_spec(spec);
-    if let Err(error) = change_back(state, name, &before).await {
-        let text = format!("what the disk has taken over cannot be taken back: {error:#}");
-        state.report(Some(&name.0), Severity::Error, &text);
-    }
+    let listeners = old.listeners.clone();
+    state.opener.change_spec(DaemonSpec { sources, listeners, ..spec });
     state.attach_all().await
 }
 
-/// What the disk has taken over, at work or opened again, goes back to what is asked for by now.
-async fn change_back(state: &Arc<ControlState>, name: &Name, asked: &Sources) -> Result<()> {
+/// What the disk has taken over, at work or opened again, goes back to what was in force with `old`.
+async fn change_back(state: &Arc<ControlState>, name: &Name, old: &DaemonSpec) -> Result<()> {
     let now = state.opener.spec();
-    let asked = reload::prepared(state, asked.spec_after(&now)?).await?;
+    let (sources, listeners) = (old.sources.clone(), old.listeners.clone());
+    let mut asked = DaemonSpec { sources, listeners, ..(*now).clone() };
+    let before = old.disks.iter().find(|disk| disk.name == *name);
+    let disks = asked.disks.iter_mut().filter(|disk| disk.name == *name);
+    disks.zip(before).for_each(|(disk, before)| disk.clone_from(before));
     let mut found = differences(&now, &asked);
     found.retain(|it| match it {
         Difference::Changed(disk, _) | Difference::OpenedAgain(disk, ..) => disk == name,

@@ -1,0 +1,89 @@
+"""Commands about a disk that is not as the configuration file asks for by now: they change what they name alone."""
+from bed import MIB, eventually, pattern, test
+from test_devices import BACK, devices, flash, pool, tell
+from test_reload import Served, client, disk, images
+from test_settings import kept, refused, settings, told
+
+
+def back(bed, pool):
+    return 'mode = "write-back"\nflash = "%s:64MiB"\n' % bed.path(pool)
+
+
+@test(forebay_only=True)
+def a_disk_that_the_file_does_not_list_any_more_takes_no_settings(bed):
+    images(bed, "a", "b")
+    a, b = disk(bed, "a", back(bed, "pool")), disk(bed, "b")
+    served = Served(bed, a, b)
+    handle = client(bed, "a")
+    handle.pwrite(pattern(0, 4096, 1), 0)
+    served.write(b)
+    assert "clients are attached" in served.reload(code=1)["a"][1]
+
+    def takes_none():
+        for words in (["--iops-limit", "1000"], ["--block-size", "16KiB"], ["--ram", "4MiB", "--dry-run"]):
+            assert "does not list it any more" in refused(bed, served, "set", "a", *words)
+        assert "nothing of that was changed" in refused(bed, served, "reset", "a")
+        assert served.disks() == ["a", "b"] and kept(bed) is None
+    takes_none()
+    handle.shutdown()
+    eventually(lambda: served.stats("a")["connections"] == 0, "its client has left")
+    takes_none()
+    assert bytes(client(bed, "a").pread(4096, 0)) == pattern(0, 4096, 1)
+    assert "cannot be taken back" not in served.events()
+    # Listed again, it does.
+    served.write(a, b)
+    assert served.reload() == {}
+    assert told(bed, served, "set", "a", "--iops-limit", "1000") == {"a": ("changed", None)}
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_command_leaves_what_the_file_asks_for_and_could_not_be_made(bed):
+    images(bed, "a")
+    served = Served(bed, disk(bed, "a", back(bed, "pool")))
+    pause = lambda word: bed.run([bed.program, "disk", word, "a", "--control", served.control])
+    pause("pause")
+    handle = client(bed, "a")
+    handle.pwrite(pattern(0, MIB, 1), 0)
+    served.write(disk(bed, "a", back(bed, "pool2")))
+    kind, why = served.reload(code=1)["a"]
+    assert kind == "opened-again" and "destaging is paused" in why, why
+    # Neither with the log in the way, nor later.
+    limit = ["set", "a", "--iops-limit"]
+    assert told(bed, served, *limit, "1000") == {"a": ("changed", None)}
+    pause("resume")
+    assert told(bed, served, *limit, "2000") == {"a": ("changed", None)}
+    assert told(bed, served, "set", "a", "--block-size", "16KiB") == {"a": ("opened-again", None)}
+    now = settings(bed, served)
+    assert now["flash"]["value"] == bed.path("pool") + ":64MiB" and now["block-size"]["value"] == "16KiB", now
+    assert now["flash"]["requested"] == bed.path("pool2") + ":64MiB", now
+    assert "cannot be taken back" not in served.events()
+    # Who names it, or reads the file again, has it made.
+    assert told(bed, served, "set", "a", "--flash", bed.path("pool2") + ":64MiB") == {"a": ("opened-again", None)}
+    now = settings(bed, served)
+    assert all(setting["requested"] is None for setting in now.values()), now
+    assert served.reload() == {}
+    assert bytes(handle.pread(MIB, 0)) == pattern(0, MIB, 1)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_device_with_a_disk_that_the_file_does_not_list_any_more_is_not_drained(bed):
+    images(bed, "a", "b", "c")
+    disks = [disk(bed, name, flash(16) + BACK) for name in "abc"]
+    served = Served(bed, *disks, more=pool(bed, "x", "y"))
+    before = {"x": ["a", "c"], "y": ["b"]}
+    assert devices(bed, served) == before
+    handle = client(bed, "c")
+    handle.pwrite(pattern(0, 4096, 1), 0)
+    served.write(*disks[:2], more=pool(bed, "x", "y"))
+    assert "clients are attached" in served.reload(code=1)["c"][1]
+    said = tell(bed, served, "drain", bed.path("x"), code=1)
+    assert "disk 'c' is on" in said and "does not list it any more" in said, said
+    assert devices(bed, served) == before
+    handle.shutdown()
+    eventually(lambda: served.stats("c")["connections"] == 0, "its client has left")
+    bed.run([bed.program, "disk", "remove", "c", "--control", served.control])
+    assert "leaves the pool 'fast'" in tell(bed, served, "drain", bed.path("x"))
+    assert devices(bed, served) == {"y": ["a", "b"]}
+    assert served.server.stop() == 0
