@@ -294,19 +294,26 @@ impl Sources {
         }
     }
 
+    /// Finds out whether there is a place for the changes.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn check_place(&self) -> Result<()> {
+        ensure!(
+            self.kept.is_some() || self.changes.is_empty() || self.file.is_none(),
+            "nothing can keep the change over a restart: there is no state folder, or another daemon of the same name has it; set \
+             state-dir or name in the configuration file"
+        );
+        Ok(())
+    }
+
     /// Keeps the changes over a restart, durably. Those of a command line are kept nowhere.
     ///
     /// # Errors
     /// The kernel's.
     pub fn keep(&self) -> Result<()> {
-        let Some(path) = &self.kept else {
-            ensure!(
-                self.changes.is_empty() || self.file.is_none(),
-                "nothing can keep the change over a restart: there is no state folder, or another daemon of the same name has it; set \
-                 state-dir or name in the configuration file"
-            );
-            return Ok(());
-        };
+        self.check_place()?;
+        let Some(path) = &self.kept else { return Ok(()) };
         let kept = self.changes.store(path);
         kept.with_context(|| {
             format!("the change cannot be kept over a restart, in {}", path.display())

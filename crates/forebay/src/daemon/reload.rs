@@ -23,6 +23,7 @@ use super::api::{Change, Reloaded};
 use super::change::Consent;
 use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
+use super::settings::Keeping;
 use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::iscsi::IscsiSpec;
@@ -267,6 +268,8 @@ pub(super) async fn take_over(
     let online = found.iter().filter(is_online).filter_map(Difference::disk);
     *lock(&state.turns.changing) = online.map(ToString::to_string).collect();
     let changing = Changing(state);
+    let of_command = |_| Keeping { before: old.sources.clone(), after: new.sources.clone() };
+    let kept = asked.map_or_else(Keeping::default, of_command);
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
             Difference::Changed(disk, settings) => {
@@ -283,7 +286,8 @@ pub(super) async fn take_over(
                 let asked = new.disks.iter().find(|it| it.name == *name);
                 match (spec.disks.iter().position(|it| it.name == *name), asked) {
                     (Some(at), Some(asked)) => {
-                        reopen::reopen(state, &mut spec.disks, at, (asked, settings)).await
+                        let wanted = (asked, settings.as_slice());
+                        reopen::reopen(state, &mut spec.disks, at, wanted, &kept).await
                     }
                     _ => Ok(()),
                 }

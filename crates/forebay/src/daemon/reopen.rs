@@ -33,6 +33,7 @@ use super::ending::{self, Left};
 use super::opener::{Among, Missing, Ready};
 use super::opening::{Opened, check_memory, check_spec};
 use super::served::ServedDisk;
+use super::settings::Keeping;
 use super::{advice, opener, refused};
 use crate::config::DiskSpec;
 use crate::config::difference::{self, is_same_pool, is_unit, outlives_its_opening};
@@ -55,7 +56,7 @@ const TAKES_LONG: &str = "its storage or its flash takes long to answer";
 pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A disk of a daemon with these `disks` is to be as it is `asked` for, as far as opening it again brings that about, with
-/// these `settings` otherwise.
+/// these `settings` otherwise. Where a command asks for that, this is `kept`.
 ///
 /// # Errors
 /// It is as before, or its clients wait until it can be opened.
@@ -64,15 +65,19 @@ pub(super) async fn reopen(
     disks: &mut [DiskSpec],
     at: usize,
     (asked, settings): (&DiskSpec, &[Setting]),
+    kept: &Keeping,
 ) -> Result<()> {
     let _one = state.opening_turn().await?;
-    let before = disks[at].clone();
-    let mut after = before.clone();
+    let (before, mut after) = (disks[at].clone(), disks[at].clone());
     after.take_over_opened_again(asked);
     let of_before = disks.to_vec();
+    let found = state.find(&before.name.0);
+    if found.is_err() {
+        kept.keep().await?;
+    }
     disks[at] = after.clone();
     // One that is refused has them when it is opened.
-    let Ok(served) = state.find(&before.name.0) else { return Ok(()) };
+    let Ok(served) = found else { return Ok(()) };
     let _its_size = state.turns.resizing.lock().await;
     let ended = served.clone();
     let done = match ended.hold_flash().await {
@@ -83,7 +88,7 @@ pub(super) async fn reopen(
             let finer = (before.block_size / after.block_size).max(1);
             let _memory = state.opener.keep_memory(needed_at_once(&served, finer));
             let reopening = Reopening { what, _memory, ..Reopening::of(state, &served) };
-            reopening.carry_out((&before, &of_before), (&after, disks)).await
+            reopening.carry_out((&before, &of_before), (&after, disks), kept).await
         }
     };
     if done.is_err() {
@@ -150,7 +155,7 @@ impl<'a> Reopening<'a> {
         Reopening { state, served: served.clone(), what: String::new(), _memory }
     }
 
-    async fn carry_out(&self, before: Among<'_>, after: Among<'_>) -> Result<()> {
+    async fn carry_out(&self, before: Among<'_>, after: Among<'_>, kept: &Keeping) -> Result<()> {
         let leaves_pool = before.0.flash.is_some()
             && (!is_same_pool(before.0, after.0) || self.makes_room(after));
         self.check(before.0, after).await?;
@@ -168,7 +173,13 @@ impl<'a> Reopening<'a> {
         advice::settle(&self.served).await;
         let began = Instant::now();
         let ended = self.end_beneath(before, leaves_pool).await?;
-        let Err(why) = self.open_after(ended, after, leaves_pool).await else {
+        let opened = async {
+            self.let_go(ended, leaves_pool).await?;
+            // It is open nowhere, and the log that it has left is empty: a start may open it here or there.
+            kept.keep().await?;
+            self.open(after).await
+        };
+        let Err(why) = opened.await else {
             let text = format!(
                 "the disk was opened again: {}; its clients waited for {} ms",
                 self.what,
@@ -177,7 +188,10 @@ impl<'a> Reopening<'a> {
             self.report(Severity::Info, &text);
             return Ok(());
         };
-        let why = opener::refusal(&why).unwrap_or_else(|| format!("{why:#}"));
+        let why = opener::reason(&why);
+        if let Err(error) = kept.take_back().await {
+            self.report(Severity::Error, &format!("{error:#}"));
+        }
         match self.open_as_before(before).await {
             Ok(()) => bail!("{why}; the disk goes on as it was"),
             Err(waits) => bail!("{why}; {waits}"),
@@ -368,14 +382,14 @@ impl<'a> Reopening<'a> {
         Ok(left)
     }
 
-    /// Notes how it has ended, lets go of the flash that it has left, and opens it.
-    async fn open_after(&self, ended: Drained, after: Among<'_>, leaves_pool: bool) -> Result<()> {
+    /// Notes how it has ended, and lets go of the flash that it has left.
+    async fn let_go(&self, ended: Drained, leaves_pool: bool) -> Result<()> {
         let left = self.leave(ended).await?;
         if leaves_pool {
             ensure!(left == Left::OnPrimaryStorage, "its log is not empty");
             self.state.close_flash_but_of(self.served.name()).await;
         }
-        self.open(after).await
+        Ok(())
     }
 
     /// Opens it in the place of the one that has ended.

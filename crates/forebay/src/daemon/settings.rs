@@ -8,6 +8,9 @@
 //! ```
 //! A change is kept in the state folder, and counts more than the configuration file. A daemon without a file keeps it as
 //! long as it runs.
+//!
+//! **Invariant:** whenever the host dies, a start finds a disk where its log is. One that is opened again may leave its pool:
+//! its change is kept after its log is empty and it has ended there, and before it is opened elsewhere.
 
 use std::sync::Arc;
 
@@ -337,7 +340,11 @@ async fn change_config(
     if dry_run {
         dry_run::try_out(state, &new, &found, &mut changes).await;
     } else {
-        keep(after).await?;
+        after.check_place()?;
+        // One that is opened again may be elsewhere then: that is kept while it is open nowhere.
+        if !found.iter().any(|it| matches!(it, Difference::OpenedAgain(..))) {
+            keep(after).await?;
+        }
         let mut missing = reload::take_over(state, &new, Some(name), &found, &mut changes).await;
         let has_failed = changes.iter().any(|change| change.error.is_some());
         let comes_back = after.has(name) && found.contains(&Difference::Added(name.clone()));
@@ -430,6 +437,38 @@ async fn change_back(state: &Arc<ControlState>, name: &Name, old: &DaemonSpec) -
     match changes.into_iter().find_map(|change| change.error) {
         Some(error) => bail!(error),
         None => Ok(()),
+    }
+}
+
+/// What a start finds of a disk that is opened again by a command. By default nothing is kept.
+#[derive(Debug, Default)]
+pub(super) struct Keeping {
+    /// As long as the disk is what it was.
+    pub(super) before: Option<Sources>,
+    pub(super) after: Option<Sources>,
+}
+
+impl Keeping {
+    /// Keeps what the disk is from now on.
+    ///
+    /// # Errors
+    /// As [`keep`].
+    pub(super) async fn keep(&self) -> Result<()> {
+        match &self.after {
+            Some(sources) => keep(sources).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps what it was before.
+    ///
+    /// # Errors
+    /// As [`keep`].
+    pub(super) async fn take_back(&self) -> Result<()> {
+        match &self.before {
+            Some(sources) => keep(sources).await,
+            None => Ok(()),
+        }
     }
 }
 
