@@ -74,6 +74,7 @@ mod sharing;
 mod shut_down;
 mod systemd;
 pub mod unix;
+mod unlisted;
 pub mod vhost_user;
 mod watch;
 mod while_starting;

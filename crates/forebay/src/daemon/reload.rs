@@ -20,11 +20,10 @@ use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 
 use super::api::{Change, Reloaded};
-use super::change::Consent;
 use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
 use super::settings::Keeping;
-use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd};
+use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd, unlisted};
 use crate::config::difference::{self, Difference, differences};
 use crate::config::iscsi::IscsiSpec;
 use crate::config::pools::is_same;
@@ -101,7 +100,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
             false => format!("reload: {shown} was read again"),
         };
         state.report(None, Severity::Info, &told);
-        keep_listed(state, &new).await;
+        unlisted::keep_listed(state, &new).await;
         let missing = take_over(state, &new, None, &found, &mut changes).await;
         refused::tell_missing(state, missing);
     }
@@ -310,7 +309,7 @@ pub(super) async fn take_over(
     let mut not_everywhere = BTreeSet::new();
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
-            Difference::Removed(disk) => remove(state, &disk.0).await,
+            Difference::Removed(disk) => unlisted::remove(state, &disk.0).await,
             // An event tells whether it is served, or why not.
             Difference::Added(disk) => match refused::serve(state, &disk.0, None).await {
                 Ok(served) if served.warnings.is_empty() => Ok(()),
@@ -409,92 +408,5 @@ async fn change_settings(
         }
     }
     *disk = taken;
-    Ok(())
-}
-
-/// Disks that are listed again while they are being detached stay.
-async fn keep_listed(state: &ControlState, new: &DaemonSpec) {
-    for DiskSpec { name, .. } in &new.disks {
-        if note_listed(state, &name.0, true)
-            && let Ok(disk) = state.find(&name.0)
-        {
-            // One that has ended by now comes back.
-            let _ = disk.handle.pause(false).await;
-        }
-    }
-}
-
-/// Whether that is new of a disk that is being detached because no file listed it any more.
-fn note_listed(state: &ControlState, name: &str, is_listed: bool) -> bool {
-    let mut unlisted = lock(&state.turns.unlisted);
-    unlisted.get_mut(name).is_some_and(|it| std::mem::replace(&mut it.1, !is_listed) == is_listed)
-}
-
-/// Whether no file lists a disk any more that `this` detached, which is over now; `None`: it was forgotten meanwhile.
-fn take_unlisted(state: &ControlState, name: &str, this: &Arc<()>) -> Option<bool> {
-    let mut unlisted = lock(&state.turns.unlisted);
-    let is_its_own = unlisted.get(name).is_some_and(|it| Arc::ptr_eq(&it.0, this));
-    if is_its_own { unlisted.remove(name).map(|it| it.1) } else { None }
-}
-
-/// Begins to detach a disk that no file lists any more.
-async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
-    if state.find(name).is_err() && state.forget(name).await? {
-        return Ok(());
-    }
-    let Ok(disk) = state.find(name) else { return Ok(()) };
-    if !disk.handle.is_open() {
-        // Its detach is under way.
-        note_listed(state, name, false);
-        return Ok(());
-    }
-    let clients = disk.handle.stats().await?.connections;
-    if clients > 0 {
-        let why = format!(
-            "it is not listed any more, and stays as long as clients are attached: {clients}. Detach them, then reload again"
-        );
-        state.report(Some(name), Severity::Warning, &format!("reload: {why}"));
-        anyhow::bail!(why);
-    }
-    if let Err(why) = Consent::default().check(state, &disk).await {
-        state.report(Some(name), Severity::Warning, &format!("reload: {why:#}"));
-        return Err(why);
-    }
-    let (state, name, this) = (state.clone(), name.to_owned(), Arc::new(()));
-    lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
-    tokio::spawn(async move {
-        let ended = change::end(&state, &name, disk, &Consent::default()).await;
-        loop {
-            // A reload that is under way writes what is in force, and may list it again.
-            let one = state.turns.reloading.lock().await;
-            let Some(is_unlisted) = take_unlisted(&state, &name, &this) else { return };
-            match ended {
-                Ok(()) if is_unlisted => match state.forget(&name).await {
-                    Ok(true) => {
-                        drop(one);
-                        // It may have been in the way of others, such as the same one by another name.
-                        return refused::try_again(&state, |_| true).await;
-                    }
-                    // It is served again.
-                    Ok(false) => {}
-                    Err(_) => {
-                        // Whoever opens another disk takes long. Changes do not wait for that.
-                        lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
-                        drop(one);
-                        while state.opening_turn().await.is_err() {}
-                        continue;
-                    }
-                },
-                // An event tells whether it is served again, or why not.
-                Ok(()) => drop(refused::serve(&state, &name, None).await),
-                Err(error) if is_unlisted => {
-                    let text = format!("reload: it is not listed any more, and stays: {error:#}");
-                    state.report(Some(&name), Severity::Warning, &text);
-                }
-                Err(_) => {}
-            }
-            return;
-        }
-    });
     Ok(())
 }
