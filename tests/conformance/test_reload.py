@@ -164,6 +164,40 @@ def a_disk_that_is_listed_again_before_it_is_detached_stays(bed):
 
 
 @test(forebay_only=True)
+def a_disk_that_a_command_detaches_is_forgotten_when_no_file_lists_it_any_more(bed):
+    images(bed, "a", "b")
+    back = 'mode = "write-back"\nflash = "%s:64MiB"\n' % bed.path("pool")
+    slow = "model:san?iops=20&latency=50ms&inner=file:" + bed.path("b.raw")
+    a, b = disk(bed, "a"), disk(bed, "b", back, backend=slow)
+    served = Served(bed, a, b)
+    detach = [bed.program, "disk", "detach", "b", "--control", served.control]
+    # Listed again before it has ended, it stays; else it has gone.
+    for version, is_listed_again in enumerate([True, False], 1):
+        writer = client(bed, "b")
+        for offset in range(0, MIB // 2, 16384):
+            writer.pwrite(pattern(offset, 4096, version), offset)
+        writer.shutdown()
+        eventually(lambda: served.stats("b")["connections"] == 0, "its client has left")
+        detaching = bed.spawn(detach)
+        eventually(lambda: served.stats("b")["is_detaching"], "its end has begun")
+        served.write(a)
+        assert served.reload() == {"b": ("removed", None)}
+        if is_listed_again:
+            served.write(a, b)
+            assert served.reload() == {} and detaching.wait() == 1
+            assert served.disks() == ["a", "b"]
+    assert detaching.wait() == 0
+    eventually(lambda: served.reload("--dry-run") == {}, "it is forgotten")
+    assert served.disks() == ["a"]
+    served.write(a, b)
+    assert served.reload() == {"b": ("added", None)}
+    again = client(bed, "b")
+    assert all(bytes(again.pread(4096, at)) == pattern(at, 4096, 2) for at in range(0, MIB // 2, 16384))
+    again.shutdown()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_file_that_cannot_be_served_changes_nothing_and_one_disk_that_cannot_keeps_no_other(bed):
     images(bed, "a", "c")
     a, b, c = disk(bed, "a"), disk(bed, "b"), disk(bed, "c")

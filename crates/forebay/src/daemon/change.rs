@@ -204,6 +204,11 @@ pub(super) struct Consent {
 }
 
 impl Consent {
+    /// That of whoever waits for a detach which another one has begun, and looks after.
+    pub(super) fn of_another() -> Consent {
+        Consent { force: true }
+    }
+
     /// Finds out whether primary storage is what was opened: otherwise the file that is open may be the last copy.
     ///
     /// # Errors

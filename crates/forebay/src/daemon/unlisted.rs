@@ -8,6 +8,7 @@ use forebay_host::events::Severity;
 use super::change::{self, Consent};
 use super::control::{ControlState, lock};
 use super::refused;
+use super::served::ServedDisk;
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// Begins to detach a disk that no file lists any more.
@@ -17,8 +18,12 @@ pub(super) async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> 
     }
     let Ok(disk) = state.find(name) else { return Ok(()) };
     if !disk.handle.is_open() {
-        // Its detach is under way.
-        note_listed(state, name, false);
+        // Its detach is under way: that of a reload, or of a command, which forgets nothing.
+        if lock(&state.turns.unlisted).contains_key(name) {
+            note_listed(state, name, false);
+        } else {
+            detach(state, disk, Consent::of_another());
+        }
         return Ok(());
     }
     let clients = disk.handle.stats().await?.connections;
@@ -33,10 +38,16 @@ pub(super) async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> 
         state.report(Some(name), Severity::Warning, &format!("reload: {why:#}"));
         return Err(why);
     }
-    let (state, name, this) = (state.clone(), name.to_owned(), Arc::new(()));
+    detach(state, disk, Consent::default());
+    Ok(())
+}
+
+/// Detaches a disk, and forgets it when that has ended, unless it is listed again by then.
+fn detach(state: &Arc<ControlState>, disk: Arc<ServedDisk>, consent: Consent) {
+    let (state, name, this) = (state.clone(), disk.name().to_owned(), Arc::new(()));
     lock(&state.turns.unlisted).insert(name.clone(), (this.clone(), true));
     tokio::spawn(async move {
-        let ended = change::end(&state, &name, disk, &Consent::default()).await;
+        let ended = change::end(&state, &name, disk, &consent).await;
         loop {
             // A reload that is under way writes what is in force, and may list it again.
             let one = state.turns.reloading.lock().await;
@@ -69,7 +80,6 @@ pub(super) async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> 
             return;
         }
     });
-    Ok(())
 }
 
 /// Disks that are listed again while they are being detached stay.
