@@ -1,4 +1,6 @@
 """Commands about a disk that is not as the configuration file asks for by now: they change what they name alone."""
+import signal
+
 from bed import MIB, eventually, pattern, test
 from test_devices import BACK, devices, flash, pool, tell
 from test_reload import Served, client, disk, images
@@ -86,4 +88,22 @@ def a_device_with_a_disk_that_the_file_does_not_list_any_more_is_not_drained(bed
     bed.run([bed.program, "disk", "remove", "c", "--control", served.control])
     assert "leaves the pool 'fast'" in tell(bed, served, "drain", bed.path("x"))
     assert devices(bed, served) == {"y": ["a", "b"]}
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def what_a_sighup_could_not_bring_about_is_told(bed):
+    images(bed, "a", "b")
+    served = Served(bed, disk(bed, "a", back(bed, "pool")), disk(bed, "b"))
+    bed.run([bed.program, "disk", "pause", "a", "--control", served.control])
+    handle = client(bed, "a")
+    handle.pwrite(pattern(0, 4096, 1), 0)
+    small = 'block-size = "4KiB"\nmetadata-limit = "16KiB"\n'
+    served.write(disk(bed, "a", back(bed, "other")), disk(bed, "b", small))
+    served.server.process.send_signal(signal.SIGHUP)
+    told_of = ["a  reload: flash becomes %s:64MiB: not done: destaging is paused" % bed.path("other"),
+               "b  reload: block-size becomes 4KiB, metadata-limit becomes 16KiB: not done: "]
+    eventually(lambda: all(text in served.events() for text in told_of), "it is told")
+    errors = [line for line in served.events().splitlines() if "not done" in line]
+    assert len(errors) == 2 and all(" error " in line for line in errors), errors
     assert served.server.stop() == 0

@@ -103,9 +103,23 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
         unlisted::keep_listed(state, &new).await;
         let missing = take_over(state, &new, None, &found, &mut changes).await;
         refused::tell_missing(state, missing);
+        tell_undone(state, &found, &changes);
     }
     changes.extend(read_secrets(state, &new, !dry_run).await);
     Ok(Reloaded { file: Some(shown), dry_run, changes, overridden })
+}
+
+/// Tells of settings that disks could not take over: nobody hears the answer of a SIGHUP. Of all else somebody has told.
+fn tell_undone(state: &ControlState, found: &[Difference], changes: &[Change]) {
+    for (difference, change) in found.iter().zip(changes) {
+        if let Difference::Changed(disk, settings) | Difference::OpenedAgain(disk, settings, _) =
+            difference
+            && let Some(why) = &change.error
+        {
+            let text = format!("reload: {}: not done: {why}", difference::in_words(settings));
+            state.report(Some(&disk.0), Severity::Error, &text);
+        }
+    }
 }
 
 /// A configuration with a device for each disk of a pool, and nothing in it that would keep this daemon from it.

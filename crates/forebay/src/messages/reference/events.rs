@@ -214,6 +214,7 @@ const SENTENCES: [Sentences; 6] = [
                 "reload: it is not listed any more, and stays …",
                 "Detach its clients, then reload again.",
             ),
+            (Error, "reload: … becomes …: not done: …", "Do what it says, then reload again."),
             (
                 Error,
                 "reload: nothing changes, and a restart would fail: …",
