@@ -177,6 +177,7 @@ def a_disk_without_log_that_has_ended_in_trouble_comes_back_without_a_stop(bed):
     assert "last flush of primary storage failed" in of_disk("detach", code=1)
     said = of_disk("open", code=1)
     assert "'forebay disk remove a' and then 'forebay disk reset a'" in said and "log" not in said, said
+    assert "a restart of the daemon serves it again" in said, said
     of_disk("remove")
     of_disk("reset")
     assert bytes(client(bed, "a").pread(4096, 0)) == pattern(0, 4096, 1)

@@ -339,7 +339,15 @@ pub(crate) async fn of_file(file: &Path) -> Result<PathBuf> {
         }
     }
     let control = preflight::control(&config::file::load(file)?);
-    with_file(Some(&control)).await
+    let daemon: DaemonInfo = ask(&control, "/v1/daemon").await?;
+    let its_file = daemon.file.unwrap_or_default();
+    ensure!(
+        is_same(Path::new(&its_file), file),
+        "the daemon at {} has the configuration file {its_file}, and not {}",
+        control.display(),
+        file.display()
+    );
+    Ok(control)
 }
 
 /// The control socket at `control`, or all of this user's folder.

@@ -51,6 +51,8 @@ impl DiskSpec {
                 .changed_by(&asked.flash_sharing, &after.flash_sharing),
             write_log: match (&self.write_log, &asked.write_log, &after.write_log) {
                 (Some(log), Some(asked), Some(after)) => Some(log.changed_by(asked, after)),
+                // It waits, whatever it is to be like.
+                (None, Some(_), Some(_)) => None,
                 _ => merged.write_log,
             },
             // Whoever gives it a device finds that out anew.
@@ -118,6 +120,8 @@ mod tests {
     fn a_change_takes_nothing_with_it_that_was_asked_for_before() {
         let limit = "iops-limit = 5";
         check("", "", limit, limit);
+        let (cache, log) = ("flash = '/f:64MiB'", "flash = '/f:64MiB'; mode = 'write-back'");
+        check(cache, log, &format!("{log}; max-destage-rate = '1MiB'"), cache);
         check("", "block-size = '16KiB'", &format!("block-size = '16KiB'; {limit}"), limit);
         check("", "ram = '1MiB'", "ram = '1MiB'; ram-shares = 5", "ram-shares = 5");
         check("ram = '1MiB'", "ram = '1MiB'", "ram = '2MiB'", "ram = '2MiB'");

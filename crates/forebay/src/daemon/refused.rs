@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -392,10 +392,13 @@ fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
             ),
             Some(Some(_)) => {
                 let is_listed = spec.sources.as_ref().is_some_and(|it| it.has(&disk.name));
-                let again = if is_listed { "reset" } else { "add" };
+                ensure!(
+                    is_listed,
+                    "it was served and has ended: a restart of the daemon serves it again"
+                );
                 bail!(
-                    "it was served and has ended: 'forebay disk remove {name}' and then 'forebay disk {again} {name}' have it \
-                     served again"
+                    "it was served and has ended: a restart of the daemon serves it again, and so do 'forebay disk remove {name}' \
+                     and then 'forebay disk reset {name}', which take back what commands have changed of it"
                 )
             }
         }

@@ -174,6 +174,8 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
             change::end(state, &name.0, served, consent).await?;
             None
         }
+        // Primary storage has everything.
+        Err(_) if state.is_detached(name) => None,
         Err(_) => refused::left_in_log(state, disk).await,
     };
     let _one = state.turns.reloading.lock().await;
