@@ -240,6 +240,10 @@ fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
 
 /// Why evidence is not strong, although nothing speaks against it.
 fn doubt(known: &Known, found: &Found<'_>) -> Option<Doubt> {
+    // Then nobody could have noted one either.
+    if found.modified.is_none() {
+        return Some(Doubt::NoTime);
+    }
     let changed = found.changed;
     match known.times {
         Times::NotBefore(_) => return Some(Doubt::Unseen),
@@ -249,9 +253,6 @@ fn doubt(known: &Known, found: &Found<'_>) -> Option<Doubt> {
             return Some(Doubt::Touched);
         }
         Times::Final { .. } | Times::Between { .. } => {}
-    }
-    if found.modified.is_none() {
-        return Some(Doubt::NoTime);
     }
     match found.sidecar {
         SidecarFound::There(_) => None,

@@ -134,7 +134,7 @@ fn without_sidecar_or_time_nothing_is_strong() {
     }
     let nobody_noted = Times::Final { modified: None, changed: None };
     check(nobody_noted, |_, _| {}, Verdict::Weak(Doubt::NoTime));
-    for times in [STOPPED, KILLED] {
+    for times in [STOPPED, KILLED, HOST_LOST, Times::NotBefore(None)] {
         let tells_nothing = |found: &mut Found<'_>| found.modified = None;
         check(times, |_, found| tells_nothing(found), Verdict::Weak(Doubt::NoTime));
     }
