@@ -189,6 +189,25 @@ def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
 
 
 @test(forebay_only=True)
+def a_flush_and_a_drop_of_the_cache_wait_for_a_disk_that_is_opened_again(bed):
+    slow = "fault:rule=delay,op=flush,time=300ms&inner=file:" + bed.image("a.raw", SIZE)
+    served = Served(bed, disk(bed, "a", 'flash = "%s:24MiB"\n' % bed.path("pool"), backend=slow))
+    handle = client(bed, "a")
+    handle.pwrite(pattern(4096, 4096, 7), 4096)
+    ask = lambda *words: bed.spawn([bed.program, "disk", *words, "--control", served.control])
+    setting = ask("set", "a", "--block-size", "4KiB")
+    asked = []
+    # Some of them are under way when the disk ends, and some come while there is none.
+    while setting.poll() is None:
+        asked += [ask("flush", "a"), ask("drop-cache", "a")]
+        time.sleep(0.05)
+    assert setting.returncode == 0 and [each.wait(60) for each in asked] == [0] * len(asked)
+    assert bytes(handle.pread(4096, 4096)) == pattern(4096, 4096, 7)
+    handle.shutdown()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_write_that_is_half_sent_is_waited_for_ten_seconds(bed):
     bed.image("a.raw", SIZE)
     served = Served(bed, disk(bed, "a"))

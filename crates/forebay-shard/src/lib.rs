@@ -63,13 +63,13 @@ mod token;
 /// Commands that may wait for a shard.
 pub const MAILBOX_MAX: usize = 1024;
 
-/// The shard has ended, or its mailbox is full.
+/// The disk or its shard has ended, or the shard's mailbox is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
 impl std::fmt::Display for Gone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the shard has ended or is overloaded")
+        f.write_str("the disk or its shard has ended, or the shard is overloaded")
     }
 }
 

@@ -26,8 +26,12 @@ impl Waiting {
 }
 
 impl ShardDisk {
-    /// Flushes primary storage; at once where what is acknowledged is the log's. The answer: whether that ended well.
+    /// Flushes primary storage; at once where what is acknowledged is the log's. The answer: whether that ended well. A disk
+    /// that ends does not answer: one flush after the other would keep it from its end.
     pub(crate) fn flush(&mut self, now: Nanos, answer: oneshot::Sender<bool>) {
+        if self.is_ending() {
+            return;
+        }
         match self.port.engine.flush_primary_storage(now, &mut self.port.actions) {
             Some(flush) => self.waiting.flushed.push((flush, answer)),
             None => drop(answer.send(true)),
@@ -39,8 +43,11 @@ impl ShardDisk {
         self.port.engine.has_untold_loss()
     }
 
-    /// Drops what is cached.
+    /// Drops what is cached. A disk that ends does not answer: nobody knows whether what it leaves on flash says so.
     pub(crate) fn drop_cache(&mut self, now: Nanos, answer: oneshot::Sender<Dropped>) {
+        if self.is_ending() {
+            return;
+        }
         self.port.engine.drop_cache(now, &mut self.port.actions);
         self.waiting.dropped.push(answer);
     }
@@ -97,11 +104,10 @@ impl ShardDisk {
 
     /// The cache is empty.
     fn answer_dropped(&mut self) {
-        if self.waiting.dropped.is_empty() {
-            return;
-        }
-        if self.is_done() {
+        if self.is_ending() {
             self.waiting.dropped.clear();
+        }
+        if self.waiting.dropped.is_empty() {
             return;
         }
         let Some(blocks) = self.port.engine.dropped() else { return };

@@ -73,6 +73,30 @@ async fn an_end_knows_of_what_a_process_before_has_sent_and_a_detach_waits_for_i
 }
 
 #[tokio::test]
+async fn a_disk_that_ends_neither_flushes_nor_drops_its_cache() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let holds = Arc::new(AtomicBool::new(true));
+    let (goes, _peer) = disk_that("goes", Mode::WriteThrough, holds.clone());
+    let goes = shard.sender().add(goes).await.unwrap();
+    assert_eq!(goes.drop_cache().await.map(|dropped| dropped.blocks), Ok(0));
+    let detached = tokio::spawn({
+        let goes = goes.clone();
+        async move { goes.detach().await.unwrap() }
+    });
+    while !goes.stats().await.unwrap().is_detaching {
+        tokio::task::yield_now().await;
+    }
+    // It ends in the turn that carries this out, at the latest, and then waits for what a process before has sent.
+    let _ = goes.flush().await;
+    assert!(!detached.is_finished());
+    assert_eq!((goes.flush().await, goes.drop_cache().await), (Err(Gone), Err(Gone)));
+    holds.store(false, Ordering::Relaxed);
+    assert!(goes.stats().await.is_ok());
+    detached.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_shard_ends_however_many_commands_wait() {
     let (_log, events) = EventLog::start(None).unwrap();
     let shard = ShardHandle::start(0, 1, None, events).unwrap();

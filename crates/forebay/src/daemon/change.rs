@@ -99,10 +99,10 @@ pub(super) async fn flush(
         Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    let flushed = async {
+    let flushed = ask(&state, disk, async |disk| {
         // A flush that ends well brings back nothing of what was lost before.
-        Ok::<_, Gone>(disk.handle.flush().await? && !disk.handle.has_untold_loss().await?)
-    };
+        Ok(disk.handle.flush().await? && !disk.handle.has_untold_loss().await?)
+    });
     match flushed.await {
         Ok(true) => Json(serde_json::json!({})).into_response(),
         Ok(false) => refuse(
@@ -112,7 +112,7 @@ pub(super) async fn flush(
                  written since the last good flush may be lost ('forebay events {name}' tells more)"
             ),
         ),
-        Err(gone) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}")),
+        Err(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}")),
     }
 }
 
@@ -125,21 +125,48 @@ pub(super) async fn drop_cache(
         Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    // Whoever writes from now on is told of.
-    let was_modified = disk.forget_modified();
-    match disk.handle.drop_cache().await {
+    let dropped = ask(&state, disk, async |disk| {
+        // Whoever writes from now on is told of.
+        let was_modified = disk.forget_modified();
+        let dropped = disk.handle.drop_cache().await;
+        match dropped {
+            Ok(_) => disk.advice.cooled(),
+            Err(Gone) if was_modified => disk.note_modified(),
+            Err(Gone) => {}
+        }
+        dropped
+    });
+    match dropped.await {
         Ok(dropped) => {
-            disk.advice.cooled();
             let text = format!("the cache was dropped: {} blocks", dropped.blocks);
             state.report(Some(&name), Severity::Info, &text);
             Json(dropped).into_response()
         }
-        Err(gone) => {
-            if was_modified {
-                disk.note_modified();
-            }
-            refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {gone}"))
+        Err(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}")),
+    }
+}
+
+/// Asks a disk for something, and once more whenever it was opened again before it has answered.
+///
+/// # Errors
+/// Why it does not answer.
+async fn ask<T>(
+    state: &ControlState,
+    mut disk: Arc<ServedDisk>,
+    what: impl AsyncFn(&ServedDisk) -> Result<T, Gone>,
+) -> Result<T, String> {
+    loop {
+        let gone = match what(&disk).await {
+            Ok(answer) => return Ok(answer),
+            Err(gone) => gone,
+        };
+        // Whoever opens it again has this turn until then.
+        drop(state.turns.resizing.lock().await);
+        let now = state.as_it_is(&disk);
+        if Arc::ptr_eq(&now, &disk) {
+            return Err(disk.standing().unwrap_or_else(|| gone.to_string()));
         }
+        disk = now;
     }
 }
 
