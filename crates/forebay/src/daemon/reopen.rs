@@ -19,11 +19,10 @@ use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::Probe;
 use forebay_core::config::Mode;
 use forebay_core::engine::ConfigError;
-use forebay_core::stats::{LogState, TierState};
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
 use forebay_host::population::Kept;
-use forebay_shard::{Drained, PrimaryState};
+use forebay_shard::Drained;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -31,13 +30,15 @@ use super::api::DiskInfo;
 use super::control::ControlState;
 use super::ending::{self, Left};
 use super::opener::{Among, Missing, Ready};
-use super::opening::{Opened, check_memory, check_spec};
+use super::opening::Opened;
 use super::served::ServedDisk;
 use super::settings::Keeping;
 use super::{advice, opener, refused};
 use crate::config::DiskSpec;
-use crate::config::difference::{self, is_same_pool, is_unit, outlives_its_opening};
+use crate::config::difference::{self, is_same_pool};
 use crate::config::settings::Setting;
+
+mod check;
 
 /// Time that a log has to be destaged, for its disk to leave the pool.
 const DESTAGE_MAX: Duration = Duration::from_secs(10);
@@ -45,8 +46,6 @@ const DESTAGE_MAX: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Time that whoever looks at primary storage has to let go of it.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
-/// Time that primary storage has to answer a flush before clients wait.
-const FLUSH_MAX: Duration = Duration::from_secs(10);
 /// Time that a disk has to end: its clients are waited for, a log may be destaged.
 const END_MAX: Duration = Duration::from_secs(35);
 /// Time that it has to be opened, before others have their turn.
@@ -257,80 +256,6 @@ impl<'a> Reopening<'a> {
                 bail!(text)
             }
         }
-    }
-
-    /// Whether its pool is too small and is to be made anew, as it can be when no other disk has it, and it keeps no name and
-    /// no reservations of a logical unit.
-    fn makes_room(&self, (disk, disks): Among<'_>) -> bool {
-        let opener = &self.state.opener;
-        let others = disks.iter().filter(|it| it.name != disk.name);
-        !opener.flash.has_room(disk, disks)
-            && !others.into_iter().any(|other| is_same_pool(other, disk))
-            && !is_unit(&opener.spec(), disk)
-    }
-
-    /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened.
-    pub(super) async fn check(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
-        self.look(before, among).await?;
-        self.check_flush().await
-    }
-
-    /// The same, as far as primary storage has nothing to do for it.
-    pub(super) async fn look(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
-        let after = &opener::limited(among);
-        let handle = &self.served.handle;
-        ensure!(handle.is_open(), "it ends, or is being detached");
-        ensure!(
-            outlives_its_opening(before),
-            "its primary storage is memory, which is empty when it is opened again"
-        );
-        let status = handle.stats().await?;
-        ensure!(
-            status.primary_storage == PrimaryState::Connected,
-            "primary storage does not answer, or has failed an I/O lately ('forebay disk show' says \
-             which): the disk can be opened again when it does"
-        );
-        if let Some(standing) = self.served.standing() {
-            bail!("{standing}: that is to be put right first");
-        }
-        let has_failed = status.engine.flash.state == TierState::Failed
-            || status.engine.log.is_some_and(|log| {
-                matches!(log.state, LogState::Failed | LogState::Lost) || log.is_lost
-            });
-        ensure!(
-            !has_failed,
-            "its flash has failed: a disk that is opened again goes on with it. Detach the disk, or stop Forebay, and start it \
-             with other flash"
-        );
-        let size = match handle.measure(None).await? {
-            Some(size) => size,
-            None => self.served.look(Probe::look).await?.size,
-        };
-        ensure!(
-            size == handle.size(),
-            "primary storage has another size than the disk: first give 'forebay disk resize {}'",
-            before.name
-        );
-        check_spec(after, handle.traits().await?)?;
-        // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not. What
-        // it has beside them it has again, and RAM may wait for its memory.
-        let has = status.engine.ram.slots_ready * before.block_size;
-        let finer = (before.block_size / after.block_size).max(1);
-        let rest = self.served.info.memory_bytes - self.served.info.ram_bytes;
-        let needed = rest + status.engine.metadata_bytes * finer;
-        check_memory(needed.saturating_sub(has), false)
-    }
-
-    /// Flushes primary storage: the end of the disk does so, and whoever waits for that waits without a limit.
-    async fn check_flush(&self) -> Result<()> {
-        match timeout(FLUSH_MAX, self.served.handle.flush()).await {
-            Ok(flushed) => ensure!(flushed?, "a flush of primary storage has failed"),
-            Err(_) => bail!(
-                "primary storage has not answered a flush for {} s: it hangs, or has much to write. Try again later",
-                FLUSH_MAX.as_secs()
-            ),
-        }
-        Ok(())
     }
 
     /// Has the log destaged, and written to no more, while clients go on.
