@@ -27,11 +27,11 @@ def flash(mib):
     return 'flash = "fast:%dMiB"\n' % mib
 
 
-def devices(bed, served):
-    """By device, as far as one is in use: the names of the disks on it."""
+def devices(bed, served, *others):
+    """By device, as far as one is in use: the names of the disks on it. The `others` are of no pool of several."""
     said = bed.run([bed.program, "pool", "list", "--json", "--control", served.control])
     found = [json.loads(line) for line in said.splitlines()]
-    assert all(each["device_of"] == "fast" for each in found), found
+    assert all(each["device_of"] == "fast" for each in found if os.path.basename(each["path"]) not in others), found
     return {os.path.basename(each["path"]): sorted(disk["name"] for disk in each["disks"]) for each in found}
 
 
@@ -146,6 +146,41 @@ def a_device_with_writes_that_can_go_nowhere_stays(bed):
     assert devices(bed, served)["x"] == ["a"]
     check(client(bed, "a"), 1, range(0, 3 * MIB, 8192))
     served.server.kill()
+
+
+@test(forebay_only=True)
+def what_is_to_go_where_there_is_no_room_stays_with_all_that_is_cached(bed):
+    images(bed, "a", "b", "c")
+    more = pool(bed, "x", "y")
+    os.truncate(bed.path("x"), 200 * MIB)
+    apart = disk(bed, "c", 'flash = "%s:16MiB"\n' % bed.path("z"))
+    served = Served(bed, disk(bed, "a", flash(60) + BACK), disk(bed, "b", flash(60) + BACK), apart, more=more)
+    assert devices(bed, served, "z") == {"x": ["a", "b"], "z": ["c"]}
+    for version, name in enumerate("ab", 1):
+        handle = client(bed, name)
+        write(handle, version)
+        check(handle, version)
+        handle.shutdown()
+        bed.run([bed.program, "disk", "flush", name, "--control", served.control])
+
+    def uuid(name):
+        found = json.loads(bed.run([bed.program, "pool", "show", bed.path("x"), "--json", "--control", served.control]))
+        return next(each["uuid"] for each in found["disks"] if each["name"] == name)
+    before = {name: (uuid(name), served.stats(name)["opened_ms"]) for name in "ab"}
+    # A pool that is open, for one disk: what is said before is what is found then.
+    to_z = ["set", "a", "--flash", bed.path("z") + ":60MiB"]
+    for option in (["--dry-run"], []):
+        why = told(bed, served, *to_z, *option, code=1)["a"][1]
+        assert "has no room for its share" in why and "goes on as it was" in why, why
+    # One that is not, for two of which each has room there alone.
+    said = tell(bed, served, "drain", bed.path("x"), "--dry-run", code=1)
+    assert said.count("has no room for its share") == 1 and "a disk stays on it" in said, said
+    assert before == {name: (uuid(name), served.stats(name)["opened_ms"]) for name in "ab"}
+    said = tell(bed, served, "drain", bed.path("x"), code=1)
+    assert said.count("has no room for its share") == 1 and "a disk stays on it" in said, said
+    assert devices(bed, served, "z") == {"x": ["b"], "y": ["a"], "z": ["c"]}
+    assert before["b"] == (uuid("b"), served.stats("b")["opened_ms"])
+    assert served.server.stop() == 0
 
 
 @test(forebay_only=True)

@@ -52,6 +52,22 @@ impl Contents {
             Contents::Foreign(what) => bail!("{shown} is no pool: it carries {what}"),
         }
     }
+
+    /// The pool that was found on `file`; `None`: one may be made there.
+    ///
+    /// # Errors
+    /// It carries what is not ours.
+    pub(super) fn usable(self, file: &PoolFile) -> Result<Option<Superblock>> {
+        match self {
+            Contents::Pool(superblock) => Ok(Some(superblock)),
+            Contents::Blank => Ok(None),
+            Contents::Foreign(what) => bail!(
+                "the flash {} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: {}",
+                file.path().display(),
+                wipe(file)
+            ),
+        }
+    }
 }
 
 /// How to empty flash that nobody needs, as a command line.

@@ -76,6 +76,22 @@ impl PoolFile {
     /// # Errors
     /// It is in use, or cannot be opened.
     pub fn open(path: &Path, read_only: bool) -> Result<PoolFile> {
+        PoolFile::check_place(path)?;
+        // Who had it locked may have removed it, as a start that failed does: what is in it then has no name.
+        loop {
+            let file = PoolFile::open_once(path, read_only)?;
+            if file.is_at_its_path() {
+                return Ok(file);
+            }
+            ensure!(path.exists() || !read_only, "there is nothing at {} any more", path.display());
+        }
+    }
+
+    /// Whether there can be a pool at `path`.
+    ///
+    /// # Errors
+    /// Its folder, or its device, is not there.
+    pub(super) fn check_place(path: &Path) -> Result<()> {
         let folder = folder_of(path);
         if !folder.is_dir() {
             bail!(
@@ -89,14 +105,7 @@ impl PoolFile {
             "the flash device {} does not exist; check its name",
             path.display()
         );
-        // Who had it locked may have removed it, as a start that failed does: what is in it then has no name.
-        loop {
-            let file = PoolFile::open_once(path, read_only)?;
-            if file.is_at_its_path() {
-                return Ok(file);
-            }
-            ensure!(path.exists() || !read_only, "there is nothing at {} any more", path.display());
-        }
+        Ok(())
     }
 
     fn open_once(path: &Path, read_only: bool) -> Result<PoolFile> {

@@ -24,7 +24,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::action::NoLease;
 use forebay_core::cache_index::survey::CachedGranule;
@@ -54,13 +54,12 @@ mod tests;
 
 use super::events::Severity;
 pub use cache::CacheArea;
-use contents::Contents;
 pub use file::LOCK_WAIT;
 use file::PoolFile;
 pub use record::{Dirty, DiskWish, EndOfSession, GOES_WITH_DEVICE};
 pub use recover::{FoundLog, OpenedLog};
-pub use room::Share;
-use room::{again, bytes, create, fits, make_whole};
+pub use room::{Share, check_room_at};
+use room::{again, bytes, check_room, check_size, create, fits, is_fixed, make_whole};
 pub use tables::Held;
 use tables::Tables;
 
@@ -122,13 +121,8 @@ impl Pool {
     /// It is in use, holds somebody's data, is too small, damaged, or cannot be opened.
     pub fn open(path: &Path, shares: &[Share]) -> Result<Pool> {
         let file = PoolFile::open(path, false)?;
-        let (tables, news) = match contents::look(&file)? {
-            Contents::Foreign(what) => bail!(
-                "the flash {} carries {what}; it would be overwritten. Choose another path, or if nothing on it is needed: {}",
-                path.display(),
-                contents::wipe(&file)
-            ),
-            Contents::Blank => {
+        let (tables, news) = match contents::look(&file)?.usable(&file)? {
+            None => {
                 file.go_if_new();
                 let tables = create(&file, shares)?;
                 file.stay();
@@ -139,16 +133,13 @@ impl Pool {
                 );
                 (tables, Some((Severity::Info, news)))
             }
-            Contents::Pool(superblock) => {
+            Some(superblock) => {
                 // What was written by a process that died may not be durable, and is now.
                 file.sync().context("cannot flush the flash")?;
                 let mut tables = Tables::read(&file, superblock)
                     .with_context(|| format!("the flash {}", path.display()))?;
                 let was_cut = make_whole(&file, &mut tables)?.map(|text| (Severity::Warning, text));
-                // A pool of before rings, that cannot be made anew, goes on without.
-                let is_fixed =
-                    file.is_device() || tables.disks().any(|(n, _)| tables.log_segments(n) > 0);
-                match fits(&tables, shares, is_fixed) {
+                match fits(&tables.geometry(), shares, is_fixed(&file, &tables)) {
                     true => (tables, was_cut),
                     false => {
                         let larger = again(&file, &tables, shares)?;
@@ -173,14 +164,15 @@ impl Pool {
     /// # Errors
     /// It has not.
     pub fn check_room(&self, shares: &[Share]) -> Result<()> {
-        ensure!(
-            fits(&self.tables, shares, true),
-            "the pool on {}, of {}, has no room for its share, and does not grow while it is in use. Give it other flash; or \
-             let all disks be destaged and start the daemon again, which makes a larger pool, with nothing cached",
-            self.path().display(),
-            rounded(bytes(&self.tables))
-        );
-        Ok(())
+        check_room(self.path(), &self.tables.geometry(), shares)
+    }
+
+    /// Whether an open pool could be made anew for these shares.
+    ///
+    /// # Errors
+    /// It could not: its device is too small.
+    pub fn check_size(&self, shares: &[Share]) -> Result<()> {
+        check_size(&self.file, shares)
     }
 
     /// Opens and locks a pool that is there, to change what it says of a disk that is not served.

@@ -1,5 +1,7 @@
 //! Room of a pool: what disks want of it, a pool that is made for that, and one that is too small or was cut short.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::flash_pool::superblock::Superblock;
@@ -77,7 +79,7 @@ pub(super) fn make_whole(file: &PoolFile, tables: &mut Tables) -> Result<Option<
 
 /// Makes a pool for these shares; of all of a device, and of all of a file that is larger.
 pub(super) fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
-    let geometry = geometry(file, shares)?;
+    let geometry = geometry(file.path(), Some(file), shares)?;
     file.make_room(u64::from(geometry.segments()) * geometry.segment_size())?;
     file.keep_name().with_context(|| format!("cannot make {} durable", file.path().display()))?;
     let pool = host::new_uuid().context("cannot name a new pool")?;
@@ -86,15 +88,17 @@ pub(super) fn create(file: &PoolFile, shares: &[Share]) -> Result<Tables> {
         .with_context(|| format!("cannot write to the flash {}", file.path().display()))
 }
 
-fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
+/// What is made at `path`, where `file` is, or is to be.
+fn geometry(path: &Path, file: Option<&PoolFile>, shares: &[Share]) -> Result<PoolGeometry> {
     let wanted: u64 = shares.iter().map(|share| share.cache + share.log).sum();
     // A file that is longer than needed was given its size, for disks that are to come.
-    let size_given = file.size()?;
-    let total = if file.is_device() { size_given } else { wanted.max(size_given) };
+    let size_given = file.map_or(Ok(0), PoolFile::size)?;
+    let is_device = file.is_some_and(PoolFile::is_device);
+    let total = if is_device { size_given } else { wanted.max(size_given) };
     let size = forebay_core::flash_pool::segment_size(total, shares.len());
     let all = |shares: &[Share]| -> u64 { shares.iter().map(|share| share.segments(size)).sum() };
     // A device that is just large enough for the rest goes without rings.
-    let has_room = !file.is_device() || {
+    let has_room = !is_device || {
         let needed = all(shares) * size + (4 << 20);
         needed <= total
     };
@@ -105,11 +109,11 @@ fn geometry(file: &PoolFile, shares: &[Share]) -> Result<PoolGeometry> {
         geometry.map(|geometry| u64::from(geometry.metadata_segments()))
     };
     let needed = (segments + metadata(segments)?).max(metadata(segments)? + 1) * size;
-    let given = if file.is_device() { size_given } else { needed.max(size_given) };
+    let given = if is_device { size_given } else { needed.max(size_given) };
     ensure!(
         needed <= given,
         "the flash device {} has {}, the disks' shares need {}",
-        file.path().display(),
+        path.display(),
         rounded(given),
         rounded(needed)
     );
@@ -127,8 +131,7 @@ fn without_rings(shares: &[Share]) -> Vec<Share> {
 }
 
 /// True when the pool has room for these shares; one that is `fixed` may have none for their rings.
-pub(super) fn fits(tables: &Tables, shares: &[Share], fixed: bool) -> bool {
-    let geometry = tables.geometry();
+pub(super) fn fits(geometry: &PoolGeometry, shares: &[Share], fixed: bool) -> bool {
     let room = u64::from(geometry.segments() - geometry.metadata_segments());
     let has_room = |shares: &[Share]| {
         let needed = shares.iter().map(|share| share.segments(geometry.segment_size()));
@@ -137,8 +140,59 @@ pub(super) fn fits(tables: &Tables, shares: &[Share], fixed: bool) -> bool {
     has_room(shares) || fixed && has_room(&without_rings(shares))
 }
 
+/// Whether a pool that is not open would have room for these shares when it is opened for those of the `first` disks, be it
+/// that it is made for them, or made anew.
+///
+/// # Errors
+/// It would not, or cannot be used.
+pub fn check_room_at(path: &Path, first: &[Share], shares: &[Share]) -> Result<()> {
+    PoolFile::check_place(path)?;
+    let opened = match path.exists() {
+        true => geometry_at(path, first)?,
+        false => geometry(path, None, first)?,
+    };
+    check_room(path, &opened, shares)
+}
+
+/// What a pool is once it is opened for these shares.
+fn geometry_at(path: &Path, shares: &[Share]) -> Result<PoolGeometry> {
+    let file = PoolFile::open(path, true)?;
+    if let Some(superblock) = contents::look(&file)?.usable(&file)? {
+        let tables = Tables::read(&file, superblock)
+            .with_context(|| format!("the flash {}", path.display()))?;
+        if fits(&tables.geometry(), shares, is_fixed(&file, &tables)) {
+            return Ok(tables.geometry());
+        }
+        check_again(&file, &tables)?;
+    }
+    geometry(path, Some(&file), shares)
+}
+
+/// Whether a pool that is open has room for these shares.
+pub(super) fn check_room(path: &Path, pool: &PoolGeometry, shares: &[Share]) -> Result<()> {
+    ensure!(
+        fits(pool, shares, true),
+        "the pool on {}, of {}, has no room for its share, and does not grow while it is in use. Give it other flash; or \
+         let all disks be destaged and start the daemon again, which makes a larger pool, with nothing cached",
+        path.display(),
+        rounded(u64::from(pool.segments()) * pool.segment_size())
+    );
+    Ok(())
+}
+
+/// A pool of before rings, that cannot be made anew, goes on without.
+pub(super) fn is_fixed(file: &PoolFile, tables: &Tables) -> bool {
+    file.is_device() || tables.disks().any(|(number, _)| tables.log_segments(number) > 0)
+}
+
 /// Makes the pool anew, larger, when it holds nothing that is needed.
 pub(super) fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Result<Tables> {
+    check_again(file, tables)?;
+    create(file, shares)
+}
+
+/// Whether it holds nothing that is needed.
+fn check_again(file: &PoolFile, tables: &Tables) -> Result<()> {
     let dirty: Vec<&str> = tables
         .disks()
         .filter(|(number, _)| tables.log_segments(*number) > 0)
@@ -170,5 +224,10 @@ pub(super) fn again(file: &PoolFile, tables: &Tables, shares: &[Share]) -> Resul
         reserved[0],
         shell::quoted(file.path())
     );
-    create(file, shares)
+    Ok(())
+}
+
+/// Whether a pool for these shares can be made there.
+pub(super) fn check_size(file: &PoolFile, shares: &[Share]) -> Result<()> {
+    geometry(file.path(), Some(file), shares).map(drop)
 }

@@ -425,3 +425,39 @@ fn starts_that_never_come_to_their_end_do_not_take_segment_after_segment() {
     assert_eq!(pool.tables.log_segments(number), 1);
     pool.close(number, EndOfSession::Clean, true, None).unwrap();
 }
+
+#[test]
+fn room_is_told_before_a_pool_is_opened_as_the_opening_finds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let check = |path: &Path, first: &[Share], shares: &[Share], expect: &str| {
+        let found = check_room_at(path, first, shares).map_err(|error| format!("{error:#}"));
+        match found {
+            Ok(()) => assert_eq!(expect, "", "{}", path.display()),
+            Err(why) => assert!(!expect.is_empty() && why.contains(expect), "{why}"),
+        }
+    };
+    let (one, two) = ([share(60, 4)], [share(60, 4); 2]);
+    std::fs::write(at("data"), vec![7; 1 << 20]).unwrap();
+    check(&at("data"), &one, &one, "it would be overwritten");
+    check(&at("missing/pool"), &one, &one, "does not exist");
+    std::fs::File::create(at("given")).unwrap().set_len(90 * MIB).unwrap();
+    let pool = at("pool");
+    for path in [at("new"), at("given"), pool.clone()] {
+        // It is made for the first disk, and does not grow for the second one.
+        check(&path, &one, &one, "");
+        check(&path, &two, &two, "");
+        check(&path, &one, &two, "has no room for its share");
+        assert_eq!(path.exists(), path != at("new"), "nothing is made");
+        drop(open(&pool, &one).unwrap());
+    }
+    let opened = open(&pool, &one).unwrap();
+    assert!(opened.check_room(&one).is_ok() && opened.check_room(&two).is_err());
+    check(&pool, &one, &one, "in use");
+    drop(opened);
+    let mut opened = open(&pool, &one).unwrap();
+    let (number, _) = serve(&mut opened, &wish("db", "file:/db"));
+    opened.lease_log(number).unwrap();
+    drop(opened);
+    check(&pool, &two, &two, "holds writes of 'db'");
+}

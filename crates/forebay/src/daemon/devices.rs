@@ -25,7 +25,7 @@ use super::control::{ControlState, refuse};
 use super::opener::Opener;
 use super::placement;
 use super::settings::keep;
-use super::{refused, reload};
+use super::{dry_run, refused, reload};
 use crate::config::difference::{Difference, differences, is_same_pool};
 use crate::config::pools::is_same;
 use crate::config::sources::Sources;
@@ -155,16 +155,18 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
     let mut changes: Vec<Change> = moves.iter().map(reload::shown_as).collect();
     let text = format!("the device {} leaves the pool '{name}'", device.display());
     let mut error = None;
-    if !dry_run {
+    if dry_run {
+        dry_run::try_out(state, &new, &moves, &mut changes).await;
+        error = check_moved(&changes).err().map(|why| format!("{why:#}"));
+    } else {
         let missing = reload::take_over(state, &new, None, &moves, &mut changes).await;
         refused::tell_missing(state, missing);
-        let has_moved = changes.iter().all(|change| change.error.is_none());
         let left = device.clone();
-        let done = match has_moved {
-            true => {
+        let done = match check_moved(&changes) {
+            Ok(()) => {
                 refused::blocking(state, move |opener| check_nothing_else(opener, &left, &[])).await
             }
-            false => Err(anyhow::anyhow!("a disk stays on it")),
+            stays => stays,
         };
         let done = match done {
             Ok(()) => keep(&after).await,
@@ -183,6 +185,11 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
     }
     changes.push(about_devices(text, error));
     Ok(Reloaded { file: shown(&after), dry_run, changes, overridden: Vec::new() })
+}
+
+fn check_moved(changes: &[Change]) -> Result<()> {
+    ensure!(changes.iter().all(|change| change.error.is_none()), "a disk stays on it");
+    Ok(())
 }
 
 fn sources(spec: &DaemonSpec) -> Result<Sources> {

@@ -1,12 +1,14 @@
 //! What a change of the configuration would meet, found without making it.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::api::Change;
 use super::control::ControlState;
 use super::reopen::Reopening;
-use crate::config::DaemonSpec;
-use crate::config::difference::Difference;
+use crate::config::difference::{self, Difference};
+use crate::config::{DaemonSpec, DiskSpec};
 
 /// Notes with the changes of a dry run what would keep disks from being opened again, as far as that can be seen before they
 /// end.
@@ -17,14 +19,28 @@ pub(super) async fn try_out(
     changes: &mut [Change],
 ) {
     let old = state.opener.spec();
+    let mut disks = difference::in_force(&old, new).disks;
+    // What each pool would be opened for, by the first disk that comes to it.
+    let mut opened = BTreeMap::<PathBuf, Vec<DiskSpec>>::new();
     for (difference, change) in found.iter().zip(changes) {
         let Difference::OpenedAgain(name, ..) = difference else { continue };
-        let of = |spec: &DaemonSpec| spec.disks.iter().find(|it| it.name == *name).cloned();
-        let (Some(before), Some(asked)) = (of(&old), of(new)) else { continue };
+        let at = disks.iter().position(|it| it.name == *name);
+        let asked = new.disks.iter().find(|it| it.name == *name);
+        let (Some(at), Some(asked)) = (at, asked) else { continue };
         let Ok(served) = state.find(&name.0) else { continue };
-        let mut after = before.clone();
-        after.take_over_opened_again(&asked);
-        let possible = Reopening::of(state, &served).look(&before, (&after, &new.disks)).await;
-        change.error = possible.err().map(|why| format!("{why:#}"));
+        let before = disks[at].clone();
+        disks[at].take_over_opened_again(asked);
+        let flash = disks[at].flash.as_ref().map(|flash| flash.path.clone());
+        let known = flash.as_ref().and_then(|path| opened.get(path));
+        let first = known.unwrap_or(&disks).clone();
+        let look = Reopening::of(state, &served).look(&before, (&disks[at], &disks), &first).await;
+        match (look, flash) {
+            (Ok(()), Some(path)) => drop(opened.entry(path).or_insert(first)),
+            (Ok(()), None) => {}
+            (Err(why), _) => {
+                change.error = Some(format!("{why:#}"));
+                disks[at] = before;
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use forebay_host::events::EventSender;
 use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::pool::owner::{PoolHandle, PoolOwner};
@@ -137,6 +137,29 @@ impl Flash {
         let has_room =
             |open: &SharedPool| pool::lock(open).check_room(&shares(path, disks)).is_ok();
         self.find(path).is_none_or(|(open, _)| has_room(&open))
+    }
+
+    /// Finds what would keep a disk from its pool, which is to have room for all of `disks`; may wait for it. One that is not
+    /// open is opened for the `first` ones. `is_made_anew`: one that is open is.
+    ///
+    /// # Errors
+    /// That.
+    pub(super) fn check(
+        &self,
+        disk: &DiskSpec,
+        (first, disks): (&[DiskSpec], &[DiskSpec]),
+        is_made_anew: bool,
+    ) -> Result<()> {
+        if let Some(why) = &disk.unplaced {
+            bail!("{why}");
+        }
+        let Some(path) = path(disk) else { return Ok(()) };
+        let shares = shares(path, disks);
+        match self.find(path) {
+            Some((open, _)) if is_made_anew => pool::lock(&open).check_size(&shares),
+            Some((open, _)) => pool::lock(&open).check_room(&shares),
+            None => pool::check_room_at(path, &self::shares(path, first), &shares),
+        }
     }
 
     /// Something of a disk that has ended may be under way on its flash: it stays open.

@@ -365,15 +365,22 @@ impl<'a> Reopening<'a> {
 
     async fn open_when_free(&self, (disk, disks): Among<'_>) -> Result<Opened> {
         ensure!(!self.state.is_ending(), "the daemon is ending");
+        let (disk, disks) = (disk.clone(), disks.to_vec());
+        self.when_free(move |opener| opener.open_among(&disk, &disks)).await
+    }
+
+    /// Does something with storage or flash that somebody may still use for a moment.
+    async fn when_free<T: Send + 'static>(
+        &self,
+        work: impl Fn(&opener::Opener) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<T> {
         let give_up = Instant::now() + IN_USE_MAX;
         loop {
-            let (of, among) = (disk.clone(), disks.to_vec());
-            let open = move |opener: &opener::Opener| opener.open_among(&of, &among);
-            match refused::blocking(self.state, open).await {
+            match refused::blocking(self.state, work.clone()).await {
                 Err(error) if is_in_use(&error) && Instant::now() < give_up => {
                     sleep(LOOK_AGAIN).await;
                 }
-                opened => return opened,
+                done => return done,
             }
         }
     }

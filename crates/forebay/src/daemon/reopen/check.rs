@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use forebay_backends::Probe;
 use forebay_core::stats::{LogState, TierState};
 use forebay_shard::PrimaryState;
@@ -16,6 +16,8 @@ use crate::daemon::opening::{check_memory, check_spec};
 
 /// Time that primary storage has to answer a flush before clients wait.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
+/// Time that flash has to answer whether it can be had.
+const FLASH_MAX: Duration = Duration::from_secs(10);
 
 impl Reopening<'_> {
     /// Whether its pool is too small and is to be made anew, as it can be when no other disk has it, and it keeps no name and
@@ -30,12 +32,18 @@ impl Reopening<'_> {
 
     /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened.
     pub(in crate::daemon) async fn check(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
-        self.look(before, among).await?;
+        self.look(before, among, among.1).await?;
         self.check_flush().await
     }
 
-    /// The same, as far as primary storage has nothing to do for it.
-    pub(in crate::daemon) async fn look(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
+    /// The same, as far as primary storage has nothing to do for it. A pool that is not open will be opened for the `first`
+    /// disks.
+    pub(in crate::daemon) async fn look(
+        &self,
+        before: &DiskSpec,
+        among: Among<'_>,
+        first: &[DiskSpec],
+    ) -> Result<()> {
         let after = &opener::limited(among);
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");
@@ -71,6 +79,7 @@ impl Reopening<'_> {
             before.name
         );
         check_spec(after, handle.traits().await?)?;
+        self.look_at_flash(among, first).await?;
         // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not. What
         // it has beside them it has again, and RAM may wait for its memory.
         let has = status.engine.ram.slots_ready * before.block_size;
@@ -78,6 +87,18 @@ impl Reopening<'_> {
         let rest = self.served.info.memory_bytes - self.served.info.ram_bytes;
         let needed = rest + status.engine.metadata_bytes * finer;
         check_memory(needed.saturating_sub(has), false)
+    }
+
+    /// Looks at the flash that it is to have: what is cached on that of before is gone when it is opened.
+    async fn look_at_flash(&self, among: Among<'_>, first: &[DiskSpec]) -> Result<()> {
+        let is_made_anew = self.makes_room(among);
+        let (disk, disks, first) = (among.0.clone(), among.1.to_vec(), first.to_vec());
+        let look = move |opener: &opener::Opener| {
+            opener.flash.check(&disk, (&first, &disks), is_made_anew)
+        };
+        let found = timeout(FLASH_MAX, self.when_free(look)).await;
+        let found = found.unwrap_or_else(|_| bail!("the flash that it is to have does not answer"));
+        found.map_err(|why| anyhow!("{why:#}; the disk goes on as it was"))
     }
 
     /// Flushes primary storage: the end of the disk does so, and whoever waits for that waits without a limit.
