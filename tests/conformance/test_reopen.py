@@ -167,11 +167,11 @@ def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
         os.rename(bed.path("away"), bed.path("a.raw"))
         eventually(lambda: served.stats("a")["storage_changed"] is None, "it is back")
     assert "its clients wait" in changes["a"][1], changes
-    assert "tried again every second" in served.stats("a")["storage_changed"]
+    assert "tried again every second" in served.stats("a")["primary_trouble"]
     assert "opened again" in told(bed, served, "set", "a", "--mode", "write-through", code=1)["a"][1]
     waiting = verifier.settle()
     command = [bed.program, "disk", "detach", "a", "--control", served.control]
-    assert "being opened again" in bed.run(command, code=None).stderr
+    assert "cannot be opened again" in bed.run(command, code=None).stderr
     assert verifier.settle() == waiting and verifier.error is None
     os.rename(bed.path("away"), bed.path("a.raw"))
     eventually(lambda: verifier.reads > waiting + 100 or verifier.error, "requests are answered")

@@ -26,6 +26,8 @@ pub const HAND_OVER_MAX: Duration = Duration::from_secs(10);
 const GROW_MAX: Duration = Duration::from_secs(10);
 /// Time that clients are held for a disk to owe them nothing.
 const HOLD_MAX: Duration = Duration::from_secs(10);
+/// Time that clients have to take their last answers, and to be gone, when their disk is opened no more.
+const LEAVE_MAX: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
 /// Destaging is held so long after each look whether primary storage stands still.
 const HOLD_MIN: Duration = Duration::from_secs(1);
 /// How often both look.
@@ -306,6 +308,30 @@ impl DiskHandle {
             self.let_clients_go_on();
         }
         held
+    }
+
+    /// Says why its clients wait, where the disk does not end beneath them or cannot be opened again; until it is.
+    pub fn note_unopened(&self, why: Option<String>) {
+        self.tell(move |on| on.disk.note_unopened(why));
+    }
+
+    /// Ends the clients of the disk, which has ended beneath them and is opened no more.
+    ///
+    /// # Errors
+    /// It has not ended, the shard has, or they do not leave: that may be asked for again.
+    pub async fn dismiss_clients(&self) -> anyhow::Result<()> {
+        let [late, give_up] = LEAVE_MAX.map(|span| tokio::time::Instant::now() + span);
+        loop {
+            let now = tokio::time::Instant::now();
+            let (answer, receiver) = oneshot::channel();
+            self.send(Command::Dismiss { disk: self.id(), late: now > late, answer })?;
+            let have_gone = receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)?;
+            if have_gone {
+                return Ok(());
+            }
+            anyhow::ensure!(now < give_up, "its clients do not leave; try again");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Whether it may leave its pool now, for which its log is emptied.

@@ -36,6 +36,9 @@ pub(crate) enum Command {
     Arrive(Vec<(DiskId, Permission)>, Vec<Leaver>),
     /// Forget a disk that has ended, and is on another shard.
     Forget(DiskHandle, Sender<Command>),
+    /// Close the clients of a disk that has ended beneath them, whose place no other one takes; true: they have gone. Asked
+    /// again, and `late`, no answer of theirs is waited for.
+    Dismiss { disk: DiskId, late: bool, answer: oneshot::Sender<Result<bool, String>> },
     /// Take a client; the second is dropped when it is gone.
     Connect(Box<dyn Newcomer>, Box<dyn Send>),
     /// Something that clients of a disk may have waited for has happened.
@@ -130,6 +133,7 @@ impl std::fmt::Debug for Command {
             Command::Leave(..) => "Leave",
             Command::Arrive(..) => "Arrive",
             Command::Forget(..) => "Forget",
+            Command::Dismiss { .. } => "Dismiss",
             Command::Connect(..) => "Connect",
             Command::Wake(..) => "Wake",
             Command::Disk(..) => "Disk",

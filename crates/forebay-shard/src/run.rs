@@ -333,6 +333,21 @@ impl Shard {
         Ok(true)
     }
 
+    /// Closes the clients of a disk that has ended beneath them, whose place no other one takes; whether they have gone.
+    ///
+    /// # Errors
+    /// It has not ended, or is not here.
+    fn dismiss(&mut self, now: Nanos, id: DiskId, late: bool) -> Result<bool, String> {
+        let disk = self.disks.find(id).ok_or("the disk is not on this shard")?;
+        if disk.ends_beneath() || !disk.is_done() {
+            disk.give_up_place()?;
+            self.clients.close(&mut context!(self, now), id);
+        } else if late {
+            self.clients.give_up(&mut context!(self, now), id);
+        }
+        Ok(self.clients.count_of(id) == 0)
+    }
+
     /// Clients come from another shard, and their disks go on.
     fn arrive(&mut self, now: Nanos, disks: Vec<(DiskId, Permission)>, clients: Vec<Leaver>) {
         for (id, access) in disks {
@@ -358,7 +373,9 @@ impl Shard {
                     false => new.disks().iter().find_map(|disk| self.disks.moved_to(*disk)),
                 }
             }
-            Command::Wake(disk) | Command::Disk(disk, _) => self.disks.moved_to(*disk),
+            Command::Wake(disk) | Command::Disk(disk, _) | Command::Dismiss { disk, .. } => {
+                self.disks.moved_to(*disk)
+            }
             Command::Add(..)
             | Command::Replace(..)
             | Command::Leave(..)
@@ -407,6 +424,9 @@ impl Shard {
                 self.late.push(Command::Connect(client, guard));
             }
             Command::Connect(client, guard) => self.connect(now, client, guard),
+            Command::Dismiss { disk, late, answer } => {
+                let _ = answer.send(self.dismiss(now, disk, late));
+            }
             Command::Wake(disk) => self.clients.wake(&mut context!(self, now), disk),
             Command::Disk(id, operation) => {
                 if let Some(disk) = self.disks.find(id) {

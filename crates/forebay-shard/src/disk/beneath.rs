@@ -74,8 +74,28 @@ impl ShardDisk {
     }
 
     /// Why a disk that is ending cannot be changed.
-    pub(super) fn why_closed(&self) -> &'static str {
-        if self.is_held() { OPENED_AGAIN } else { ENDING }
+    pub(super) fn why_closed(&self) -> String {
+        match &self.ending.unopened {
+            Some(why) => why.clone(),
+            None if self.is_held() => OPENED_AGAIN.to_owned(),
+            None => ENDING.to_owned(),
+        }
+    }
+
+    /// Why its clients wait, if that takes long: it does not end, or cannot be opened again.
+    pub(crate) fn note_unopened(&mut self, why: Option<String>) {
+        self.ending.unopened = why;
+    }
+
+    /// No disk takes its place: its clients are to end as well.
+    ///
+    /// # Errors
+    /// It has not ended beneath them.
+    pub(crate) fn give_up_place(&mut self) -> Result<(), String> {
+        self.heritage()?;
+        self.end_with_clients();
+        self.tell_clients();
+        Ok(())
     }
 
     /// True while its clients are held.

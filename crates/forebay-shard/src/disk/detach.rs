@@ -13,7 +13,6 @@ use forebay_core::ids::Nanos;
 use forebay_host::events::Severity;
 
 use super::ShardDisk;
-use super::beneath::OPENED_AGAIN;
 
 /// How far a detach is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl ShardDisk {
     /// One of `clients` is attached, or what is dirty cannot be destaged.
     pub(super) fn begin_detach(&mut self, now: Nanos, clients: usize) -> Result<(), String> {
         if self.is_held() {
-            return Err(OPENED_AGAIN.to_owned());
+            return Err(self.why_closed());
         }
         if self.is_detaching() || self.is_ending() {
             return Ok(());
@@ -95,7 +94,7 @@ impl ShardDisk {
     /// What it lacks, or the disk is ending.
     pub(crate) fn change_mode(&mut self, now: Nanos, mode: Mode) -> Result<(), String> {
         if self.is_ending() {
-            return Err(self.why_closed().to_owned());
+            return Err(self.why_closed());
         }
         self.set_mode(now, mode)?;
         self.cancel_detach("its mode was set");
@@ -108,7 +107,7 @@ impl ShardDisk {
     /// The disk is ending, or all writes wait until the log is empty.
     pub(crate) fn change_pause(&mut self, now: Nanos, pause: bool) -> Result<(), String> {
         if self.is_ending() {
-            return Err(self.why_closed().to_owned());
+            return Err(self.why_closed());
         }
         let log = self.port.engine.log_statistics(now);
         if pause && log.is_some_and(|log| log.failure.is_some() && !log.is_clean) {

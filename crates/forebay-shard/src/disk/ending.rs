@@ -66,6 +66,8 @@ pub(super) struct Ending {
     is_late: bool,
     /// Its clients stay, for the disk that takes its place.
     pub(super) beneath: bool,
+    /// Why none does yet, where that takes long.
+    pub(super) unopened: Option<String>,
     /// Nobody asks for it any more; whether nobody has to hear once more how it ended.
     left: Option<bool>,
     /// The daemon ends.
@@ -83,6 +85,7 @@ impl Ending {
         destage_by: Nanos::NEVER,
         is_late: false,
         beneath: false,
+        unopened: None,
         left: None,
         daemon_ends: false,
         is_freeing: false,
@@ -280,11 +283,10 @@ impl ShardDisk {
         self.ending.left = Some(is_settled);
     }
 
-    /// How it was detached, once that is over and nobody has to do with it any more; whether nobody has to hear of it once more.
+    /// How it ended, once that is over and nobody has to do with it any more; whether nobody has to hear of it once more.
     pub(crate) fn gone(&self) -> Option<(Drained, bool)> {
         let is_settled = self.ending.left?;
         let is_gone = self.is_done()
-            && self.is_detaching()
             && !self.ending.beneath
             && self.port.engine.is_idle()
             && !self.waiting.is_any();

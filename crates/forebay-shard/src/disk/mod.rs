@@ -36,7 +36,6 @@ use forebay_io::reactor::Reactor;
 
 use crate::status::{DiskStatus, PrimaryState};
 use answers::Waiting;
-use beneath::OPENED_AGAIN;
 use detach::Detaching;
 use ending::Ending;
 use storage::Storage;
@@ -163,7 +162,7 @@ impl ShardDisk {
     /// What cannot be set so, or the disk is ending.
     pub(crate) fn tune(&mut self, now: Nanos, tuning: Tuning) -> Result<(), String> {
         if self.is_ending() {
-            return Err(self.why_closed().to_owned());
+            return Err(self.why_closed());
         }
         let Port { engine, actions, .. } = &mut self.port;
         engine.tune(now, tuning, actions).map_err(|error| error.to_string())
@@ -179,11 +178,8 @@ impl ShardDisk {
     /// # Errors
     /// Destaging is held already, or the disk is ending.
     pub(crate) fn begin_hold(&mut self, now: Nanos, span: Duration) -> Result<u64, String> {
-        if self.is_held() {
-            return Err(OPENED_AGAIN.to_owned());
-        }
-        if self.is_ending() {
-            return Err(self.why_closed().to_owned());
+        if self.is_held() || self.is_ending() {
+            return Err(self.why_closed());
         }
         if self.port.engine.is_held(now) {
             return Err("destaging is held already, by another 'disk quiesce' or for the disk to grow: wait until that is over".to_owned());
@@ -349,7 +345,8 @@ impl ShardDisk {
     /// How the disk is, with so many clients, of which some wait.
     pub(crate) fn status(&self, now: Nanos, clients: usize, waiting: usize) -> DiskStatus {
         let mut engine = self.port.engine.statistics(now);
-        let primary_trouble = self.storage.backend.trouble().map(str::to_owned);
+        let trouble = self.ending.unopened.as_deref().or(self.storage.backend.trouble());
+        let primary_trouble = trouble.map(str::to_owned);
         if let (Some(log), Some(_)) = (&mut engine.log, &primary_trouble) {
             log.note_primary_storage_lost();
         }

@@ -110,3 +110,49 @@ async fn a_shard_ends_however_many_commands_wait() {
     goes_on.send(()).unwrap();
     assert_eq!(drained.await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn the_clients_of_a_disk_that_cannot_be_opened_again_are_told_of_and_can_be_ended() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let (stays, _peer) = disk("stays", Mode::WriteThrough);
+    let stays = shard.sender().add(stays).await.unwrap();
+    let lives = Arc::default();
+    let (goes, _other) = disk_that("goes", Mode::WriteThrough, Arc::clone(&lives));
+    let goes = shard.sender().add(goes).await.unwrap();
+    let answers = Arc::new(AtomicUsize::new(0));
+    goes.connect(Box::new(NewReader(goes.id(), answers.clone())), Box::new(())).unwrap();
+    while answers.load(Ordering::Relaxed) < 10 {
+        goes.stats().await.unwrap();
+    }
+    let early = goes.dismiss_clients().await.unwrap_err().to_string();
+    assert!(early.contains("at work") && goes.is_open(), "{early}");
+    goes.end_beneath(false).await.unwrap();
+    // As a rule that takes a moment, of which nobody has to hear.
+    let moment = goes.pause(true).await.unwrap_err().to_string();
+    assert!(moment.contains("try again in a moment"), "{moment}");
+    assert_eq!(goes.stats().await.unwrap().primary_storage, PrimaryState::Connected);
+
+    goes.note_unopened(Some("it cannot be opened: why".to_owned()));
+    let status = goes.stats().await.unwrap();
+    assert_eq!((status.primary_storage, status.connections), (PrimaryState::Lost, 1));
+    assert_eq!(status.primary_trouble.as_deref(), Some("it cannot be opened: why"));
+    let said = [
+        goes.pause(false).await.unwrap_err(),
+        goes.detach().await.unwrap_err(),
+        goes.quiesce(Duration::ZERO, Duration::ZERO).await.unwrap_err(),
+        goes.set_mode(Mode::WriteAround).await.unwrap_err(),
+    ];
+    said.map(|error| assert_eq!(error.to_string(), "it cannot be opened: why"));
+
+    goes.dismiss_clients().await.unwrap();
+    assert_eq!(goes.stats().await.unwrap().connections, 0);
+    assert!(!goes.is_open(), "no client may come");
+    let (late, _third) = disk("goes", Mode::WriteThrough);
+    assert!(shard.sender().replace(&goes, late).await.is_err(), "nobody takes its place");
+    goes.let_go(true);
+    while Arc::strong_count(&lives) > 1 {
+        assert!(stays.flush().await.unwrap());
+    }
+    assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
+}

@@ -193,7 +193,7 @@ pub struct NamedArgs {
 pub struct EndArgs {
     /// The disk
     pub disk: Name,
-    /// End it although its image was removed, replaced, renamed or cut short: what is open may be the last copy
+    /// End it although its image was removed, replaced, renamed or cut short (what is open may be the last copy), or it cannot be opened again
     #[arg(long)]
     pub force: bool,
     /// Options of all.

@@ -16,11 +16,11 @@ use forebay_host::events::Severity;
 use forebay_shard::{Drained, Gone};
 use serde::Deserialize;
 
-use super::advice;
 use super::api::Resized;
 use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
 use super::served::ServedDisk;
+use super::{advice, refused};
 use crate::config::values::Mode;
 
 /// Time between two looks at the image of a disk that is being detached.
@@ -164,7 +164,7 @@ async fn ask<T>(
         drop(state.turns.resizing.lock().await);
         let now = state.as_it_is(&disk);
         if Arc::ptr_eq(&now, &disk) {
-            return Err(disk.standing().unwrap_or_else(|| gone.to_string()));
+            return Err(disk.unopened().unwrap_or_else(|| gone.to_string()));
         }
         disk = now;
     }
@@ -269,12 +269,21 @@ pub(super) async fn detach(
         Err(refusal) => return *refusal,
     };
     // On a task of its own: who asked may leave.
+    let of = name.clone();
     let ended = tokio::spawn(async move {
         consent.check(&state, &disk).await?;
-        end(&state, &name, disk, &consent).await
+        end(&state, &of, disk, &consent).await
     });
     match ended.await {
-        Ok(Ok(())) => Json(serde_json::json!({ "detached": true })).into_response(),
+        Ok(Ok(None)) => Json(serde_json::json!({ "detached": true })).into_response(),
+        // Whoever asks takes a detach for one that leaves nothing behind.
+        Ok(Ok(Some(kept))) => {
+            let why = format!(
+                "disk '{name}' was detached with --force, and its write log {kept}: 'forebay disk open {name}', or the next \
+                 start, goes on with them"
+            );
+            refuse(StatusCode::CONFLICT, why)
+        }
         Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
@@ -313,7 +322,7 @@ async fn drain(state: &ControlState, disk: &ServedDisk, consent: &Consent) -> Re
     }
 }
 
-/// Destages everything and ends the disk.
+/// Destages everything and ends the disk. What its write log keeps, if it had ended already and cannot be opened again.
 ///
 /// # Errors
 /// It goes on, or did not end as it should; an event tells.
@@ -322,7 +331,14 @@ pub(super) async fn end(
     name: &str,
     disk: Arc<ServedDisk>,
     consent: &Consent,
-) -> Result<()> {
+) -> Result<Option<String>> {
+    if let Some(why) = disk.unopened() {
+        ensure!(
+            consent.force,
+            "disk '{name}': {why}. 'forebay disk detach {name} --force' ends its clients, and leaves its write log as it is"
+        );
+        return give_up(state, &disk).await.with_context(|| format!("disk '{name}'"));
+    }
     advice::settle(&disk).await;
     let drained = match drain(state, &disk, consent).await {
         Ok(drained) => drained,
@@ -368,7 +384,7 @@ pub(super) async fn end(
             state.close_unused_flash().await;
             close_places(state);
             ensure!(severity == Severity::Info, "disk '{name}': {text}");
-            return Ok(());
+            return Ok(None);
         }
     };
     let trouble =
@@ -377,6 +393,36 @@ pub(super) async fn end(
     state.note_ended(&disk, Some(trouble.clone()));
     close_places(state);
     bail!("disk '{name}': {trouble}")
+}
+
+/// Ends the clients of a disk that cannot be opened again, which is opened no more. What its write log keeps.
+///
+/// # Errors
+/// Its clients wait on, or go on.
+async fn give_up(state: &Arc<ControlState>, disk: &Arc<ServedDisk>) -> Result<Option<String>> {
+    let (why, kept) = {
+        let _nobody_opens_it = state.opening_turn().await?;
+        let waits = state.waiting_for_opening(disk.name());
+        ensure!(
+            waits.is_some_and(|waits| Arc::ptr_eq(&waits, disk)),
+            "it is just being opened, or goes on: ask again"
+        );
+        disk.handle.dismiss_clients().await?;
+        let spec = state.opener.spec();
+        let configured = spec.disks.iter().find(|it| it.name.0 == disk.name());
+        let kept = match configured {
+            Some(configured) => refused::kept_in_log(state, configured).await,
+            None => None,
+        };
+        state.note_ended(disk, None);
+        (disk.unopened().unwrap_or_default(), kept)
+    };
+    let log = kept.as_ref().map_or(String::new(), |kept| format!(". Its write log {kept}"));
+    let text = format!("the disk was detached with --force, and its clients ended: {why}{log}");
+    state.report(Some(disk.name()), Severity::Warning, &text);
+    state.close_unused_flash().await;
+    close_places(state);
+    Ok(kept)
 }
 
 /// Closes where nobody is to find a disk any more; whoever asked for its end is answered meanwhile.

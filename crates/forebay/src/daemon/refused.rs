@@ -33,6 +33,7 @@ use super::opener::{Opener, Ready};
 use super::served::ServedDisk;
 use super::{placement, systemd};
 use crate::config::DiskSpec;
+use crate::config::values::Name;
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
@@ -212,7 +213,7 @@ async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decisio
 async fn wait_for_opening(state: &ControlState, before: &Arc<ServedDisk>) -> Result<()> {
     let give_up = Instant::now() + ANSWER_MAX;
     while state.disks().iter().any(|disk| Arc::ptr_eq(disk, before)) {
-        let why = before.standing().unwrap_or_default();
+        let why = before.unopened().unwrap_or_default();
         anyhow::ensure!(Instant::now() < give_up, "that is done, but it is not served: {why}");
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -279,7 +280,7 @@ async fn serve_in_turn(
     if decision.is_none()
         && let Some(waits) = &waits
     {
-        bail!("{}", waits.standing().unwrap_or_default());
+        bail!("{}", waits.unopened().unwrap_or_default());
     }
     state.close_moved_flash(&spec).await;
     if let Some(decision) = decision.clone() {
@@ -412,28 +413,31 @@ fn flash(opener: &Opener, disk: &DiskSpec) -> Result<(String, forebay_host::pool
     Ok((disk.name.to_string(), pool))
 }
 
-/// What the log of a disk that is not served keeps, in words, when the disk goes from the configuration. Nobody waits long
-/// for flash, and no pool is opened for that.
-pub(super) async fn left_in_log(state: &ControlState, disk: &DiskSpec) -> Option<String> {
+/// What the log of a disk that goes from the configuration `kept`, and how to have it.
+pub(super) fn left_in_log(kept: &str, disk: &Name) -> String {
+    format!(
+        "its write log {kept}. To have them, add disk '{disk}' again as it was, by 'forebay disk reset {disk}' or in the \
+         configuration file"
+    )
+}
+
+/// What the log of a disk that is not served keeps, in words. Nobody waits long for flash, and no pool is opened for that.
+pub(super) async fn kept_in_log(state: &ControlState, disk: &DiskSpec) -> Option<String> {
     disk.write_log.as_ref()?;
-    let (of, disk) = (disk.clone(), &disk.name);
+    let of = disk.clone();
     let look = blocking(state, move |opener| {
         let pool = opener.flash.open_pool_of(&of).context("its flash is not in use")?;
         Ok(resolve::undestaged(&pool, &of.name.0))
     });
     let found = tokio::time::timeout(LOOK_MAX, look).await;
-    let what = match found.context("its flash does not answer").flatten() {
-        Ok(None) => return None,
+    match found.context("its flash does not answer").flatten() {
+        Ok(None) => None,
         Ok(Some(Dirty { error: None, bytes, .. })) => {
-            format!("still holds {} that primary storage does not have", rounded(bytes))
+            Some(format!("still holds {} that primary storage does not have", rounded(bytes)))
         }
-        Ok(Some(Dirty { error: Some(error), .. })) => format!("cannot be read: {error}"),
-        Err(why) => format!("may hold writes that primary storage does not have: {why:#}"),
-    };
-    Some(format!(
-        "its write log {what}. To have them, add disk '{disk}' again as it was, by 'forebay disk reset {disk}' or in the \
-         configuration file"
-    ))
+        Ok(Some(Dirty { error: Some(error), .. })) => Some(format!("cannot be read: {error}")),
+        Err(why) => Some(format!("may hold writes that primary storage does not have: {why:#}")),
+    }
 }
 
 /// Does what may wait for flash or primary storage, while everything else goes on.

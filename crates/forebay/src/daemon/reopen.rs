@@ -211,14 +211,14 @@ impl<'a> Reopening<'a> {
         let text = "the disk was to be opened again and does not end: primary storage or its flash hangs. Its clients wait \
                     until it has ended, and it goes on as it was then";
         self.report(Severity::Error, text);
-        self.served.note_standing(Some(text.to_owned()));
+        self.served.note_unopened(Some(text.to_owned()));
         let (state, served) = (self.state.clone(), self.served.clone());
         let (disk, disks) = (before.0.clone(), before.1.to_vec());
         tokio::spawn(async move {
             let reopening = Reopening::of(&state, &served);
             // One that did not end lets its clients go on.
             let Ok(Ok(drained)) = ending.await else {
-                served.note_standing(None);
+                served.note_unopened(None);
                 if leaves_pool {
                     reopening.take_mode_back(&disk).await;
                 }
@@ -246,7 +246,7 @@ impl<'a> Reopening<'a> {
                     "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
                 );
                 self.report(Severity::Error, &text);
-                self.served.note_standing(Some(text.clone()));
+                self.served.note_unopened(Some(text.clone()));
                 let (state, served) = (self.state.clone(), self.served.clone());
                 let (disk, disks) = (before.0.clone(), before.1.to_vec());
                 tokio::spawn(async move {
@@ -399,26 +399,34 @@ impl<'a> Reopening<'a> {
         self.state.report(Some(self.served.name()), severity, text);
     }
 
-    /// Tries to open a disk whose clients wait, until it can be; somebody may decide about it between two tries. While its
-    /// storage hangs others have their turns.
+    /// Tries to open a disk whose clients wait, until it can be; somebody may decide about it between two tries, or end it.
+    /// While its storage hangs others have their turns.
     async fn open_some_time(&self, before: Among<'_>) {
         loop {
-            let (has_any, is_opening) = match &*self.served.late_opening.lock().await {
-                Some(late) => (true, !late.opening.is_finished()),
-                None => (false, false),
-            };
-            self.served.note_clients_wait(!has_any);
+            let is_opening = self.note_clients_wait().await;
             sleep(TRY_AGAIN).await;
             if is_opening {
                 continue;
             }
             let _one = self.state.turns.opening.lock().await;
+            if self.served.ended().is_some() {
+                return;
+            }
             self.served.note_clients_wait(false);
             if self.open(before).await.is_ok() {
                 let text = "the disk is open again, and its clients go on";
                 return self.report(Severity::Info, text);
             }
+            // Whoever has the next turn finds it so.
+            self.note_clients_wait().await;
         }
+    }
+
+    /// Notes whether nobody is opening it; true while an opening goes on that takes long.
+    async fn note_clients_wait(&self) -> bool {
+        let late = self.served.late_opening.lock().await;
+        self.served.note_clients_wait(late.is_none());
+        late.as_ref().is_some_and(|late| !late.opening.is_finished())
     }
 
     /// Opens it on a task of its own, which nobody has to wait for.

@@ -52,6 +52,8 @@ pub(super) struct ServedDisk {
     is_modified: AtomicBool,
     /// It was to be opened again, and that takes long: no other opening begins before.
     pub(super) late_opening: tokio::sync::Mutex<Option<LateOpening>>,
+    /// Why its clients wait, where it does not end or cannot be opened again.
+    unopened: Mutex<Option<String>>,
     /// It has ended beneath its clients, who wait until it can be opened, and nobody is opening it right now.
     has_clients_wait: AtomicBool,
     /// What it did in the last hours.
@@ -115,6 +117,7 @@ impl ServedDisk {
             standing,
             is_modified: AtomicBool::new(false),
             late_opening: tokio::sync::Mutex::default(),
+            unopened: Mutex::default(),
             has_clients_wait: AtomicBool::new(false),
             history,
             figures,
@@ -294,6 +297,17 @@ impl ServedDisk {
     /// True while its clients wait, and somebody may decide about it.
     pub(super) fn has_clients_wait(&self) -> bool {
         self.has_clients_wait.load(Ordering::Relaxed)
+    }
+
+    /// Notes why its clients wait, or that they go on.
+    pub(super) fn note_unopened(&self, why: Option<String>) {
+        self.handle.note_unopened(why.clone());
+        *lock(&self.unopened) = why;
+    }
+
+    /// Why its clients wait, where it does not end or cannot be opened again.
+    pub(super) fn unopened(&self) -> Option<String> {
+        lock(&self.unopened).clone()
     }
 
     /// Notes what has become of its primary storage.

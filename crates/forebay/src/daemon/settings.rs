@@ -168,16 +168,17 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
     let spec = state.opener.spec();
     check_has_file(spec.sources.as_ref().context("it has no configuration that could change")?)?;
     let disk = disk_of(&spec, name).with_context(|| format!("disk '{name}'"))?;
-    let left = match state.find(&name.0) {
+    let served = state.find(&name.0);
+    let was_served = served.is_ok();
+    let kept = match served {
         Ok(served) => {
             consent.check(state, &served).await?;
-            change::end(state, &name.0, served, consent).await?;
-            None
+            change::end(state, &name.0, served, consent).await?
         }
-        // Primary storage has everything.
-        Err(_) if state.is_detached(name) => None,
-        Err(_) => refused::left_in_log(state, disk).await,
+        Err(_) if has_left_nothing(state, name) => None,
+        Err(_) => refused::kept_in_log(state, disk).await,
     };
+    let left = kept.map(|kept| refused::left_in_log(&kept, name));
     let _one = state.turns.reloading.lock().await;
     let is_forgotten = state.forget(&name.0).await?;
     ensure!(is_forgotten, "disk '{name}' was detached, and is served again since");
@@ -195,8 +196,17 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
     state.report(Some(&name.0), Severity::Info, "the disk was removed from the configuration");
     if let Some(left) = &left {
         state.report(Some(&name.0), Severity::Warning, left);
+        // Whoever asks takes the end of a disk that is served for one that leaves nothing behind.
+        ensure!(!was_served, "disk '{name}' was removed with --force, and {left}");
     }
     Ok(left)
+}
+
+/// True of a disk that was detached: primary storage has everything, unless it could not be opened again.
+fn has_left_nothing(state: &ControlState, name: &Name) -> bool {
+    let disks = state.disks();
+    let disk = disks.iter().find(|disk| disk.name() == name.0);
+    disk.is_some_and(|disk| disk.ended() == Some(&None) && disk.unopened().is_none())
 }
 
 /// The settings of a disk, and where each comes from.

@@ -53,7 +53,7 @@ fn detach(state: &Arc<ControlState>, disk: Arc<ServedDisk>, consent: Consent) {
             let one = state.turns.reloading.lock().await;
             let Some(is_unlisted) = take_unlisted(&state, &name, &this) else { return };
             match ended {
-                Ok(()) if is_unlisted => match state.forget(&name).await {
+                Ok(_) if is_unlisted => match state.forget(&name).await {
                     Ok(true) => {
                         drop(one);
                         // It may have been in the way of others, such as the same one by another name.
@@ -70,7 +70,7 @@ fn detach(state: &Arc<ControlState>, disk: Arc<ServedDisk>, consent: Consent) {
                     }
                 },
                 // An event tells whether it is served again, or why not.
-                Ok(()) => drop(refused::serve(&state, &name, None).await),
+                Ok(_) => drop(refused::serve(&state, &name, None).await),
                 Err(error) if is_unlisted => {
                     let text = format!("reload: it is not listed any more, and stays: {error:#}");
                     state.report(Some(&name), Severity::Warning, &text);

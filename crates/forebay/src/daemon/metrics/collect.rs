@@ -77,7 +77,8 @@ fn configured(state: &ControlState, known: &[Known]) -> Vec<DiskMetrics> {
         let (state, is_up) = match known.get(name) {
             Some(known) => {
                 let is_detaching = !known.disk.handle.is_open();
-                (if is_detaching { "detaching" } else { "served" }, !known.is_silent)
+                let is_up = !known.is_silent && known.disk.unopened().is_none();
+                (if is_detaching { "detaching" } else { "served" }, is_up)
             }
             None if refused.iter().any(|disk| disk.name == name) => ("refused", false),
             None if ended.iter().any(|disk| disk.name() == name) => return None,

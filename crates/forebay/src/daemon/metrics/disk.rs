@@ -21,7 +21,7 @@ pub(super) const CONFIGURED: &[Family<DiskMetrics>] = &[
     Family::gauge(
         "forebay_disk_up",
         "disk",
-        "1: the disk answered in time. 0: it is not served, or its figures are older.",
+        "1: the disk answered in time. 0: it is not served, cannot be opened again, or its figures are older.",
         One(|it| flag(it.is_up)),
     ),
 ];

@@ -47,6 +47,9 @@ impl Reopening<'_> {
         let after = &opener::limited(among);
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");
+        if let Some(why) = self.served.unopened() {
+            bail!("{why}");
+        }
         ensure!(
             outlives_its_opening(before),
             "its primary storage is memory, which is empty when it is opened again"

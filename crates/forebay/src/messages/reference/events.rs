@@ -418,6 +418,11 @@ const SENTENCES: [Sentences; 6] = [
             ),
             (Info, "the disk was detached: primary storage has everything", "Nothing."),
             (Info, "the disk was detached with --force: …", "Nothing."),
+            (
+                Warning,
+                "the disk was detached with --force, and its clients ended: …",
+                "See that its storage is there, then `forebay disk open DISK`. Its write log goes on.",
+            ),
             (Warning, "the detach was cancelled: …", "Copy the image, as the event says."),
             (Error, "the disk was detached, and meanwhile …", "Bring back a copy of the image."),
             (

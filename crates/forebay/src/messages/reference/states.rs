@@ -95,7 +95,7 @@ const PRIMARY: [(PrimaryState, &str); 4] = [
     ),
     (
         PrimaryState::Lost,
-        "Primary storage is not there, and I/O waits. `primary_trouble` says why. **Alarm.**",
+        "Primary storage is not there, or the disk cannot be opened again, and I/O waits. `primary_trouble` says why. **Alarm.**",
     ),
 ];
 
