@@ -16,8 +16,8 @@
 //! ends whatever comes.
 //!
 //! **Limits:** one call looks at no more than [`Cache::visits_max`] blocks or slots. There are at most [`PARTS_MAX`]
-//! parts; a range that finds no place joins the last one, with all that is between them: more is dropped than need be,
-//! never less. So whoever can wait, as a discard can, does that from half as many on ([`Cache::is_sweep_behind`]).
+//! parts, as many as a guest that trims what is free between its files can be ahead of the sweep. A range that finds no
+//! place joins the nearest one, with all that is between them: more is dropped than need be, never less.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ const TICKS_MIN: u32 = 4;
 /// Between two ticks.
 pub(super) const PAUSE: Nanos = Nanos::from_micros(10);
 /// Parts that wait to be dropped, with the one under way.
-const PARTS_MAX: usize = 64;
+const PARTS_MAX: usize = 1024;
 
 /// The blocks that are stale.
 #[derive(Debug)]
@@ -90,6 +90,11 @@ impl Blocks {
         self.0 <= other.1 && other.0 <= self.1
     }
 
+    /// How many blocks are between them.
+    fn gap(self, other: Blocks) -> u32 {
+        other.0.saturating_sub(self.1).max(self.0.saturating_sub(other.1))
+    }
+
     /// Both, with what is between them.
     fn and(self, other: Blocks) -> Blocks {
         Blocks(self.0.min(other.0), self.1.max(other.1))
@@ -105,11 +110,6 @@ impl Stale {
             ended: PartNumber(0),
             dropped: 0,
         }
-    }
-
-    /// True when there are so many parts that more of them should wait.
-    fn is_behind(&self) -> bool {
-        self.parts.len() >= PARTS_MAX / 2
     }
 
     /// True when no block is stale.
@@ -166,11 +166,9 @@ impl Stale {
     /// Makes blocks stale; the part that they are in.
     fn add(&mut self, blocks: Blocks, change: u64, at_risk: bool) -> PartNumber {
         let is_full = self.parts.len() == PARTS_MAX;
-        let adjoining =
-            self.parts.iter().position(|part| !part.is_under_way && part.blocks.adjoins(blocks));
-        let last = Some(self.parts.len().wrapping_sub(1)).filter(|_| is_full);
-        if let Some(part) = adjoining.or(last) {
-            let part = &mut self.parts[part];
+        let waiting = self.parts.iter_mut().filter(|part| !part.is_under_way);
+        let nearest = waiting.min_by_key(|part| part.blocks.gap(blocks));
+        if let Some(part) = nearest.filter(|part| is_full || part.blocks.adjoins(blocks)) {
             part.blocks = part.blocks.and(blocks);
             part.at_risk |= at_risk;
             return part.number;
@@ -222,11 +220,6 @@ impl Cache {
         }
         shared.counters.drops_in_parts += 1;
         self.stale.add(blocks, change, at_risk)
-    }
-
-    /// True when the sweep is behind what it is given: who can wait, waits until a part has ended.
-    pub(crate) fn is_sweep_behind(&self) -> bool {
-        self.stale.is_behind()
     }
 
     /// When more is to be dropped.

@@ -48,8 +48,6 @@ pub(crate) struct Requests {
     pub overlap: Overlap,
     /// Requests that wait for a buffer, oldest first.
     pub buffer_waiters: VecDeque<Key>,
-    /// Requests that wait for the cache to drop what was zeroed before, oldest first. Some may have been answered.
-    pub sweep_waiters: VecDeque<Key>,
     /// When each request that is not answered has waited too long.
     pub deadlines: Deadlines,
     pub ledger: Ledger,
@@ -66,7 +64,6 @@ impl Requests {
             orphans: Table::new(requests_max),
             overlap: Overlap::new(requests_max as usize),
             buffer_waiters: VecDeque::with_capacity(requests_max as usize),
-            sweep_waiters: VecDeque::new(),
             deadlines: Deadlines::new(requests_max, timeout),
             ledger: Ledger::new(observer),
             limiter: Limiter::default(),
@@ -281,9 +278,6 @@ impl Requests {
         assert!(self.taken() <= self.table.capacity());
         for waiter in &self.buffer_waiters {
             assert_eq!(self.table[*waiter].stage, Stage::Buffer);
-        }
-        for waiter in self.sweep_waiters.iter().filter_map(|&key| self.table.find(key)) {
-            assert_eq!(waiter.stage, Stage::Overlap);
         }
     }
 }

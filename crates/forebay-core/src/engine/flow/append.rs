@@ -153,10 +153,6 @@ impl Parts {
             self.end_discard(key, job, cx);
             return true;
         }
-        if self.waits_for_sweep(key, cx) {
-            // No room is what it waits for.
-            return true;
-        }
         let Some(write_back) = &mut self.write_back else { return false };
         // What was done beside the log is its own no more, and newer writes may be there.
         let range = ByteRange::new(job.cursor, self.requests.table[key].range.end);

@@ -43,8 +43,5 @@ impl Parts {
             // The index is asked to record that.
             self.is_recorded(changes);
         }
-        if !self.cache.is_sweep_behind() {
-            cx.ready.extend(self.requests.sweep_waiters.drain(..));
-        }
     }
 }

@@ -96,7 +96,6 @@ impl Parts {
             requests.find(|(_, request)| waits(request.stage)).map(|(key, _)| key)
         };
         self.requests.buffer_waiters.clear();
-        self.requests.sweep_waiters.clear();
         while let Some(key) = first(self) {
             self.requests.answer(key, status, ReplyData::None, None, cx);
             self.requests.forget(key, cx);

@@ -17,7 +17,7 @@ use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
 use crate::geometry::ByteRange;
 use crate::request::Request;
-use crate::requests::in_flight::{Job, Stage, ZeroJob, ZeroKind};
+use crate::requests::in_flight::{Job, ZeroJob, ZeroKind};
 use crate::requests::ledger::LatencyOf;
 use crate::requests::overlap::Access;
 use crate::status::IoStatus;
@@ -114,9 +114,6 @@ impl Parts {
         if is_over || is_lost {
             return self.finish_zero(key, cx);
         }
-        if self.waits_for_sweep(key, cx) {
-            return;
-        }
         let is_fast_only = matches!(job.kind, ZeroKind::WriteZeroes { fast_only: true, .. });
         if is_fast_only && cx.align_to_backend(entry.range) != entry.range {
             // It came while a log would have taken it: now its ends are slow, and nothing of it may be done.
@@ -145,16 +142,6 @@ impl Parts {
             return;
         }
         self.write_zero_piece(key, job, cx);
-    }
-
-    /// True when the cache has not dropped yet what was zeroed before: the request waits, and asks again.
-    pub(in crate::engine) fn waits_for_sweep(&mut self, key: Key, shared: &Shared) -> bool {
-        let waits = self.cache.is_sweep_behind();
-        if waits {
-            self.requests.table[key].enter(Stage::Overlap, shared.now);
-            self.requests.sweep_waiters.push_back(key);
-        }
-        waits
     }
 
     /// The next piece that is written: a logical block's part at an unaligned end, else whole blocks.

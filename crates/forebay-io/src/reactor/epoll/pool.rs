@@ -15,7 +15,7 @@ use super::super::Waker;
 use super::super::call::Call;
 
 /// Threads of a file: enough outstanding I/O for a flash device, few enough not to be noticed.
-pub(super) const THREADS_MAX: usize = 8;
+pub(super) const THREADS_MAX: usize = 32;
 
 /// One blocking system call.
 #[derive(Debug)]
