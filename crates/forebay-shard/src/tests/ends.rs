@@ -137,13 +137,14 @@ async fn the_clients_of_a_disk_that_cannot_be_opened_again_are_told_of_and_can_b
     let status = goes.stats().await.unwrap();
     assert_eq!((status.primary_storage, status.connections), (PrimaryState::Lost, 1));
     assert_eq!(status.primary_trouble.as_deref(), Some("it cannot be opened: why"));
-    let said = [
+    for error in [
         goes.pause(false).await.unwrap_err(),
         goes.detach().await.unwrap_err(),
         goes.quiesce(Duration::ZERO, Duration::ZERO).await.unwrap_err(),
         goes.set_mode(Mode::WriteAround).await.unwrap_err(),
-    ];
-    said.map(|error| assert_eq!(error.to_string(), "it cannot be opened: why"));
+    ] {
+        assert_eq!(error.to_string(), "it cannot be opened: why");
+    }
 
     goes.dismiss_clients().await.unwrap();
     assert_eq!(goes.stats().await.unwrap().connections, 0);
