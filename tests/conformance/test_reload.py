@@ -1,6 +1,7 @@
 """A configuration file that is read again while its disks are in use."""
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -131,6 +132,9 @@ def a_daemon_is_found_by_its_file_wherever_its_control_socket_is(bed):
     assert json.loads(bed.run(reload))["changes"] == []
     served.write(disk(bed, "a"), disk(bed, "b"))
     assert [it["disk"] for it in json.loads(bed.run(reload))["changes"]] == ["b"] and served.disks() == ["a", "b"]
+    shutil.copy(bed.path("forebay.toml"), bed.path("other.toml"))
+    other = bed.run([*reload[:-1], bed.path("other.toml")], code=None)
+    assert other.returncode == 1 and "has the configuration file " + bed.path("forebay.toml") in other.stderr, other
     served.write(disk(bed, "a"), more="colour = 3\n")
     wrong = bed.run(reload, code=None)
     assert wrong.returncode == 2 and "colour" in wrong.stderr, wrong

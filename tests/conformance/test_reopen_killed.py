@@ -48,8 +48,11 @@ def a_kill_while_a_log_is_emptied_leaves_the_disk_in_its_pool(bed):
     served = Served(bed, slow(bed, "a", "pool"), slow(bed, "b", "other"))
     for version, name in enumerate("ab", 1):
         write(client(bed, name), version)
-    # A pool that has another disk, an empty one, and the same one, larger.
-    for flash in ("other:64MiB", "empty:64MiB", "pool:128MiB"):
+    # Beside another disk there is no room, which is found before anything begins.
+    why = told(bed, served, "set", "a", "--flash", bed.path("other:64MiB"), code=1)["a"][1]
+    assert "has no room" in why and served.stats("a")["mode"] == "write-back", why
+    # An empty pool, and the same one, larger.
+    for flash in ("empty:64MiB", "pool:128MiB"):
         killed_while_it_moves(bed, served, bed.path(flash))
         assert settings(bed, served)["flash"]["value"] == bed.path("pool:64MiB")
         for version, name in enumerate("ab", 1):

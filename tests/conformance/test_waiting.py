@@ -105,4 +105,14 @@ def a_disk_that_cannot_be_opened_again_is_shown_so_and_can_be_ended(bed):
     for at in range(4096, MIB, 4096):
         assert bytes(handle.pread(4096, at)) == pattern(at, 4096, 7), at
     handle.shutdown()
+    say(bed, served, "pause", "a")
+    handle = client(bed, "a")
+    handle.pwrite(pattern(0, 4096, 9), 0)
+    handle.shutdown()
+    reader = wait_for_nothing()
+    force("detach")
+    has_ended(reader)
     assert served.server.stop() == 0
+    with open(served.server.log_path) as log:
+        said = [line for line in log if "ended: everything" in line]
+    assert len(said) == 1 and "in the write log of a; start again" in said[0], said

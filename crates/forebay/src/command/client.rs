@@ -340,11 +340,12 @@ pub(crate) async fn of_file(file: &Path) -> Result<PathBuf> {
     }
     let control = preflight::control(&config::file::load(file)?);
     let daemon: DaemonInfo = ask(&control, "/v1/daemon").await?;
-    let its_file = daemon.file.unwrap_or_default();
+    let at = control.display();
+    let its_file =
+        daemon.file.with_context(|| format!("the daemon at {at} has no configuration file"))?;
     ensure!(
         is_same(Path::new(&its_file), file),
-        "the daemon at {} has the configuration file {its_file}, and not {}",
-        control.display(),
+        "the daemon at {at} has the configuration file {its_file}, and not {}",
         file.display()
     );
     Ok(control)

@@ -35,8 +35,8 @@ pub(super) async fn try_out(
         let first = known.unwrap_or(&disks).clone();
         let look = Reopening::of(state, &served).look(&before, (&disks[at], &disks), &first).await;
         match (look, flash) {
-            (Ok(()), Some(path)) => drop(opened.entry(path).or_insert(first)),
-            (Ok(()), None) => {}
+            (Ok(_), Some(path)) => drop(opened.entry(path).or_insert(first)),
+            (Ok(_), None) => {}
             (Err(why), _) => {
                 change.error = Some(format!("{why:#}"));
                 disks[at] = before;

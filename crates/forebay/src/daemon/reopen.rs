@@ -137,6 +137,12 @@ impl std::fmt::Debug for LateOpening {
     }
 }
 
+fn cannot_be_opened(why: &anyhow::Error) -> String {
+    format!(
+        "the disk cannot be opened again, and its clients wait: {why:#}; it is tried again every second"
+    )
+}
+
 /// What it takes, with the disk as it is served.
 pub(super) struct Reopening<'a> {
     state: &'a Arc<ControlState>,
@@ -155,9 +161,9 @@ impl<'a> Reopening<'a> {
     }
 
     async fn carry_out(&self, before: Among<'_>, after: Among<'_>, kept: &Keeping) -> Result<()> {
-        let leaves_pool = before.0.flash.is_some()
-            && (!is_same_pool(before.0, after.0) || self.makes_room(after));
-        self.check(before.0, after).await?;
+        let is_made_anew = self.check(before.0, after).await?;
+        let leaves_pool =
+            before.0.flash.is_some() && (is_made_anew || !is_same_pool(before.0, after.0));
         if leaves_pool {
             self.served.handle.check_leave().await?;
         }
@@ -242,9 +248,7 @@ impl<'a> Reopening<'a> {
             // Whose clients it has are closed, and the next start opens it.
             Err(_) if self.state.is_ending() => bail!("the daemon is ending"),
             Err(error) => {
-                let text = format!(
-                    "the disk cannot be opened again, and its clients wait: {error:#}; it is tried again every second"
-                );
+                let text = cannot_be_opened(&error);
                 self.report(Severity::Error, &text);
                 self.served.note_unopened(Some(text.clone()));
                 let (state, served) = (self.state.clone(), self.served.clone());
@@ -413,10 +417,11 @@ impl<'a> Reopening<'a> {
                 return;
             }
             self.served.note_clients_wait(false);
-            if self.open(before).await.is_ok() {
+            let Err(why) = self.open(before).await else {
                 let text = "the disk is open again, and its clients go on";
                 return self.report(Severity::Info, text);
-            }
+            };
+            self.served.note_unopened(Some(cannot_be_opened(&why)));
             // Whoever has the next turn finds it so.
             self.note_clients_wait().await;
         }

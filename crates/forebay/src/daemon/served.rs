@@ -310,6 +310,11 @@ impl ServedDisk {
         lock(&self.unopened).clone()
     }
 
+    /// True when it was detached because it could not be opened again: its write log is as its end left it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.ended() == Some(&None) && self.unopened().is_some()
+    }
+
     /// Notes what has become of its primary storage.
     pub(super) fn note_standing(&self, words: Option<String>) {
         *lock(&self.standing) = words;

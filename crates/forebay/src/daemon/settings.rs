@@ -206,7 +206,7 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
 fn has_left_nothing(state: &ControlState, name: &Name) -> bool {
     let disks = state.disks();
     let disk = disks.iter().find(|disk| disk.name() == name.0);
-    disk.is_some_and(|disk| disk.ended() == Some(&None) && disk.unopened().is_none())
+    disk.is_some_and(|disk| disk.ended() == Some(&None) && !disk.is_given_up())
 }
 
 /// The settings of a disk, and where each comes from.

@@ -84,6 +84,10 @@ impl Daemon {
                 Left::NotSafe(why) => trouble.push(format!("disk '{}': {why}", disk.name)),
             }
         }
+        // One that was given up because it could not be opened again ended before.
+        let given_up =
+            disks.iter().filter(|disk| disk.is_given_up() && disk.info.write_log_bytes > 0);
+        dirty.extend(given_up.map(|disk| disk.name().to_owned()));
         trouble.extend(self.leave_places(ended).await);
         self.control.http.close();
         // Who waits for the end of a disk hears of it.

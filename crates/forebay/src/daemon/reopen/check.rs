@@ -19,21 +19,26 @@ const FLUSH_MAX: Duration = Duration::from_secs(10);
 /// Time that flash has to answer whether it can be had.
 const FLASH_MAX: Duration = Duration::from_secs(10);
 
-impl Reopening<'_> {
-    /// Whether its pool is too small and is to be made anew, as it can be when no other disk has it, and it keeps no name and
-    /// no reservations of a logical unit.
-    pub(super) fn makes_room(&self, (disk, disks): Among<'_>) -> bool {
-        let opener = &self.state.opener;
-        let others = disks.iter().filter(|it| it.name != disk.name);
-        !opener.flash.has_room(disk, disks)
-            && !others.into_iter().any(|other| is_same_pool(other, disk))
-            && !is_unit(&opener.spec(), disk)
-    }
+/// Whether the pool of a disk is too small and is to be made anew, as it can be when no other disk has it, and it keeps no name
+/// and no reservations of a logical unit. May wait for flash.
+fn makes_room(opener: &opener::Opener, (disk, disks): Among<'_>) -> bool {
+    let others = disks.iter().filter(|it| it.name != disk.name);
+    !opener.flash.has_room(disk, disks)
+        && !others.into_iter().any(|other| is_same_pool(other, disk))
+        && !is_unit(&opener.spec(), disk)
+}
 
-    /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened.
-    pub(in crate::daemon) async fn check(&self, before: &DiskSpec, among: Among<'_>) -> Result<()> {
-        self.look(before, among, among.1).await?;
-        self.check_flush().await
+impl Reopening<'_> {
+    /// Finds what speaks against it before anybody has to wait: once it has ended, it has to be opened. Whether its pool is
+    /// to be made anew.
+    pub(in crate::daemon) async fn check(
+        &self,
+        before: &DiskSpec,
+        among: Among<'_>,
+    ) -> Result<bool> {
+        let is_made_anew = self.look(before, among, among.1).await?;
+        self.check_flush().await?;
+        Ok(is_made_anew)
     }
 
     /// The same, as far as primary storage has nothing to do for it. A pool that is not open will be opened for the `first`
@@ -43,7 +48,7 @@ impl Reopening<'_> {
         before: &DiskSpec,
         among: Among<'_>,
         first: &[DiskSpec],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let after = &opener::limited(among);
         let handle = &self.served.handle;
         ensure!(handle.is_open(), "it ends, or is being detached");
@@ -82,22 +87,24 @@ impl Reopening<'_> {
             before.name
         );
         check_spec(after, handle.traits().await?)?;
-        self.look_at_flash(among, first).await?;
+        let is_made_anew = self.look_at_flash(among, first).await?;
         // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not. What
         // it has beside them it has again, and RAM may wait for its memory.
         let has = status.engine.ram.slots_ready * before.block_size;
         let finer = (before.block_size / after.block_size).max(1);
         let rest = self.served.info.memory_bytes - self.served.info.ram_bytes;
         let needed = rest + status.engine.metadata_bytes * finer;
-        check_memory(needed.saturating_sub(has), false)
+        check_memory(needed.saturating_sub(has), false)?;
+        Ok(is_made_anew)
     }
 
     /// Looks at the flash that it is to have: what is cached on that of before is gone when it is opened.
-    async fn look_at_flash(&self, among: Among<'_>, first: &[DiskSpec]) -> Result<()> {
-        let is_made_anew = self.makes_room(among);
+    async fn look_at_flash(&self, among: Among<'_>, first: &[DiskSpec]) -> Result<bool> {
         let (disk, disks, first) = (among.0.clone(), among.1.to_vec(), first.to_vec());
+        // Its pool is locked while flash is written, and hangs with it.
         let look = move |opener: &opener::Opener| {
-            opener.flash.check(&disk, (&first, &disks), is_made_anew)
+            let is_made_anew = makes_room(opener, (&disk, &disks));
+            opener.flash.check(&disk, (&first, &disks), is_made_anew).map(|()| is_made_anew)
         };
         let found = timeout(FLASH_MAX, self.when_free(look)).await;
         let found = found.unwrap_or_else(|_| bail!("the flash that it is to have does not answer"));
