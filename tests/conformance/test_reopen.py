@@ -165,7 +165,7 @@ def clients_wait_while_a_disk_can_be_opened_neither_so_nor_as_it_was(bed):
         # Whoever watches primary storage, once a second, has seen it before: nothing is begun.
         assert "to be put right first" in changes["a"][1], changes
         os.rename(bed.path("away"), bed.path("a.raw"))
-        eventually(lambda: served.stats("a")["primary_trouble"] is None, "it is back")
+        eventually(lambda: served.stats("a")["storage_changed"] is None, "it is back")
     assert "its clients wait" in changes["a"][1], changes
     assert "tried again every second" in served.stats("a")["primary_trouble"]
     assert "opened again" in told(bed, served, "set", "a", "--mode", "write-through", code=1)["a"][1]
