@@ -85,12 +85,7 @@ impl Blocks {
         self.0 < other.1 && other.0 < self.1
     }
 
-    /// They overlap, or have nothing between them.
-    fn adjoins(self, other: Blocks) -> bool {
-        self.0 <= other.1 && other.0 <= self.1
-    }
-
-    /// How many blocks are between them.
+    /// How many blocks are between them; 0 where they overlap, too.
     fn gap(self, other: Blocks) -> u32 {
         other.0.saturating_sub(self.1).max(self.0.saturating_sub(other.1))
     }
@@ -168,7 +163,7 @@ impl Stale {
         let is_full = self.parts.len() == PARTS_MAX;
         let waiting = self.parts.iter_mut().filter(|part| !part.is_under_way);
         let nearest = waiting.min_by_key(|part| part.blocks.gap(blocks));
-        if let Some(part) = nearest.filter(|part| is_full || part.blocks.adjoins(blocks)) {
+        if let Some(part) = nearest.filter(|part| is_full || part.blocks.gap(blocks) == 0) {
             part.blocks = part.blocks.and(blocks);
             part.at_risk |= at_risk;
             return part.number;
