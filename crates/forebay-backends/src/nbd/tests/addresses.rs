@@ -7,6 +7,7 @@ use super::super::connect::open_session_at;
 use super::super::dial::Place;
 use super::server::{Script, Server};
 use crate::Uri;
+use crate::backend::HostLoses;
 use crate::uri::NbdUri;
 
 fn uri() -> NbdUri {
@@ -26,6 +27,7 @@ fn a_session_has_all_its_connections_with_one_of_the_servers_behind_a_name() {
         let session = open_session_at(place, &uri()).expect("it connects");
         assert_eq!(session.sockets.len(), connections_max.min(3) as usize);
         assert_eq!((session.peer(), second.connections()), (Some(first.address()), 0));
+        assert_eq!(session.host_loses(), HostLoses::Anything, "it runs on this host");
     }
 }
 
