@@ -208,7 +208,8 @@ pub trait Client: Send {
     /// Takes no further request, finishes and answers those in flight, then closes.
     fn close(&mut self, cx: &mut Context<'_>);
 
-    /// Closes after [`Client::close`] without waiting any longer for somebody who does not take the answers.
+    /// Closes after [`Client::close`] without waiting any longer for somebody who does not take the answers, or for a disk that
+    /// is held and has ended.
     fn give_up(&mut self, cx: &mut Context<'_>);
 
     /// Lets go of what it has of its shard, to go to another one; its disks are held, and owe it nothing. False when that takes

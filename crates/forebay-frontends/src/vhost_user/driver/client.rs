@@ -62,8 +62,8 @@ impl Client for Queue {
             }
             ReplyData::None | ReplyData::Extents { .. } | ReplyData::Difference { .. } => {}
         }
-        if reply.status == IoStatus::ShuttingDown && self.ring.survives() {
-            self.forget(head);
+        if reply.status == IoStatus::ShuttingDown {
+            self.end_unanswered(head);
         } else if is_in_parts && reply.status.is_ok() && self.requests.part_ended(head) {
             self.next_parts.push_back(head);
         } else {
@@ -126,8 +126,13 @@ impl Client for Queue {
         self.drain(cx);
     }
 
-    fn give_up(&mut self, _cx: &mut Context<'_>) {
-        // A guest does not have to take its answers.
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        // A guest does not have to take its answers. A disk that ended while it was held takes no further part.
+        if self.phase == Phase::Draining && cx.port(self.known.disk).is_held {
+            for head in std::mem::take(&mut self.next_parts) {
+                self.end_unanswered(head);
+            }
+        }
     }
 
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
@@ -162,5 +167,16 @@ impl Client for Queue {
 
     fn is_done(&self) -> bool {
         self.phase == Phase::Closed
+    }
+}
+
+impl Queue {
+    /// The disk ends without having done a request, or all parts of it: whoever comes next to a ring that survives does it again.
+    #[cold]
+    fn end_unanswered(&mut self, head: u16) {
+        match self.ring.survives() {
+            true => self.forget(head),
+            false => self.answer(head, IoStatus::ShuttingDown.into(), 0),
+        }
     }
 }

@@ -93,6 +93,26 @@ fn a_part_that_waits_for_memory_is_not_put_back_when_the_queue_ends() {
 }
 
 #[test]
+fn a_part_whose_disk_ends_while_it_is_held_does_not_keep_the_queue() {
+    let (mut guest, mut shard, orders) = guest_of_long_transfers();
+    guest.ask(0, OUT, 0, LONG as u32, Some(0));
+    shard.is_holding = true;
+    guest.kick();
+    shard.run("the first part is on its way", |shard| !shard.held.is_empty());
+    (shard.port.is_held, shard.is_holding) = (true, false);
+    let waits = |shard: &mut Shard| shard.clients[0].as_ref().unwrap().wants_resume();
+    shard.run("the second part waits", waits);
+    shard.each(0, |client, cx| client.give_up(cx));
+    shard.turn();
+    assert!(waits(&mut shard), "the queue is not to end yet");
+    shard.each(0, |client, cx| client.close(cx));
+    shard.each(0, |client, cx| client.give_up(cx));
+    shard.run("the queue has ended", |shard| shard.clients[0].is_none());
+    assert_eq!(orders.give(Order::Stop), Some(1));
+    assert_eq!(guest.answers(), [(0, 1, 1)]);
+}
+
+#[test]
 fn a_kick_that_comes_while_parts_wait_is_not_forgotten() {
     let shard = Shard::with_buffers(vec![3; 160 << 20], 72 << 20);
     let (mut guest, mut shard, _orders) = guest_of_long_transfers_with(shard);
