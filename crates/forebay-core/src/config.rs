@@ -385,6 +385,9 @@ pub struct Config {
     pub recorder_bytes: u64,
     /// Keep a miss-ratio curve, which takes 1 MiB at most.
     pub curve: bool,
+    /// A number that clients do not know: where the indexes keep a block follows from it, and it changes nothing else. Whoever
+    /// knew it could choose blocks that are all kept in one place, so that each look at them takes long.
+    pub index_salt: u64,
 }
 
 impl Config {
@@ -415,6 +418,7 @@ impl Config {
             ring: None,
             recorder_bytes: 0,
             curve: false,
+            index_salt: 0,
         }
     }
 

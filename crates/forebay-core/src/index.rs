@@ -27,8 +27,8 @@
 //!
 //! **Invariants:** a block is in one way or one chain; a bucket with a free way has no chain.
 //!
-//! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. A guest that
-//! knows it can make long chains, at most about (blocks of its disk / buckets) long: its own loss.
+//! The hash is multiply-shift, twice, so that strides of blocks spread like random ones. It is salted, so that no guest can
+//! choose blocks of one bucket: long chains would be the loss of all disks of its shard.
 
 mod resize;
 mod restore;
@@ -115,6 +115,7 @@ struct Entry {
 pub struct Index {
     lines: Box<[Line]>,
     buckets: u32,
+    salt: u64,
     density: Density,
     entries: Box<[Entry]>,
     /// Slots that the buckets are enough for, where there are fewer now.
@@ -168,6 +169,7 @@ impl Index {
         let mut index = Index {
             lines,
             buckets,
+            salt: 0,
             density,
             entries: vec![Entry { key: NONE, next: TAKEN }; slots as usize].into(),
             room: 0,
@@ -435,9 +437,15 @@ impl Index {
         u64::from(buckets.div_ceil(density.buckets_per_line())) * size_of::<Line>() as u64
     }
 
+    /// The same, empty as it is, with another salt than 0.
+    pub fn salted(self, salt: u64) -> Index {
+        assert_eq!(self.len, 0, "blocks would be looked for elsewhere");
+        Index { salt, ..self }
+    }
+
     /// The bucket that `block` belongs to: mix, then scale to the number of buckets.
     pub fn bucket_of(&self, block: BlockIndex) -> Bucket {
-        let mut hash = u64::from(block.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut hash = (u64::from(block.0) ^ self.salt).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         hash = (hash ^ hash >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         self.bucket((((hash >> 32) * u64::from(self.buckets)) >> 32) as u32)
     }

@@ -287,6 +287,8 @@ pub(crate) fn cache(rng: &mut Rng, config: &mut Config) {
         _ => SequentialBypass::Auto,
     };
     config.flash_bytes_per_day = rng.chance(200).then(|| rng.between(1 << 30, 1 << 40));
+    // Nothing follows from it: a run is the same with any.
+    config.index_salt = rng.clone().next_u64();
     config.grid_offset = match rng.below(3) {
         0 => {
             let logical = u64::from(config.backend.logical_block);

@@ -114,6 +114,11 @@ impl Directory {
         }
     }
 
+    /// The same, empty as it is, with a salted index.
+    pub fn salted(self, salt: u64) -> Directory {
+        Directory { index: self.index.salted(salt), ..self }
+    }
+
     /// Number of slots, quarantined ones included.
     pub fn slots(&self) -> u32 {
         self.index.slots()

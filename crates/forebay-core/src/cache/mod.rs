@@ -96,7 +96,7 @@ impl Cache {
         let (ram, flash) = (slots(config.ram_bytes, config), slots(config.flash_bytes, config));
         let cached = flash.or(ram);
         Cache {
-            ram: ram.map(|slots| RamTier::new(slots, grid, config.policy, base)),
+            ram: ram.map(|slots| RamTier::new(slots, grid, config, base)),
             flash: flash.map(|slots| Flash::new(slots, grid, config, ios_max as usize)),
             stale: Stale::new(),
             dropping: Dropping::No,

@@ -16,6 +16,7 @@
 
 use super::directory::Directory;
 use crate::action::{Action, Buffer, Span};
+use crate::config::Config;
 use crate::cx::Cx;
 use crate::geometry::{ByteRange, GranuleMask, Grid, Piece};
 use crate::ids::{BlockIndex, SlotId};
@@ -42,9 +43,10 @@ pub(super) struct RamTier {
 }
 
 impl RamTier {
-    pub(super) fn new(slots: u32, grid: &Grid, policy: PolicyKind, base: u64) -> RamTier {
+    pub(super) fn new(slots: u32, grid: &Grid, config: &Config, base: u64) -> RamTier {
+        let dir = Directory::new(slots, grid.granules_per_block(), config.policy, Density::Fast);
         RamTier {
-            dir: Directory::new(slots, grid.granules_per_block(), policy, Density::Fast),
+            dir: dir.salted(config.index_salt),
             base,
             block_size: grid.block_size(),
             pinned: Vec::with_capacity(4096),

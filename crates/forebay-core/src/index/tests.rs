@@ -1,8 +1,9 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::splitmix;
 
 proptest! {
     /// Few blocks over few buckets make long chains; several loads.
@@ -92,6 +93,26 @@ fn common_patterns_of_blocks_are_found_in_few_lines() {
             let loads: u32 = (0..SLOTS).map(|i| loads_of(&index, BlockIndex(pattern(i)))).sum();
             let average = f64::from(loads) / f64::from(SLOTS);
             assert!(average < most, "{density:?}, {name}: {average} lines a hit");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_know_the_salt_cannot_choose_blocks_of_one_bucket() {
+    for density in [Density::Fast, Density::Compact] {
+        let known = Index::new(1024, density);
+        let bucket = known.bucket_of(BlockIndex(7));
+        let shares = |block: &BlockIndex| known.bucket_of(*block) == bucket;
+        let chosen: Vec<_> = (0..).map(BlockIndex).filter(shares).take(1024).collect();
+        for salt in 1..65 {
+            let index = Index::new(1024, density).salted(splitmix::hash(salt));
+            let mut of_bucket = BTreeMap::new();
+            for block in &chosen {
+                let Bucket { line, chain } = index.bucket_of(*block);
+                *of_bucket.entry((line, chain)).or_insert(0) += 1;
+            }
+            let most = of_bucket.values().max();
+            assert!(most < Some(&64), "{density:?}: {most:?} of 1024 in one bucket");
         }
     }
 }

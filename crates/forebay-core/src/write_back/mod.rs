@@ -74,7 +74,7 @@ impl WriteBack {
         let log_base = runs + Destager::memory_pages() * crate::geometry::PAGE;
         WriteBack {
             destager: Destager::new(&log, runs, config.backend_timeout),
-            log: WriteLog::new(log, log_base, pages, requests),
+            log: WriteLog::new(log, log_base, pages, config),
             acknowledgements: Acknowledgements::new(requests),
         }
     }

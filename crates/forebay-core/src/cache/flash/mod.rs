@@ -44,7 +44,7 @@ impl Flash {
         let is_recorded = config.ring.is_some();
         let room = (config.flash_room / config.block_size) as u32;
         Flash {
-            tier: FlashTier::new((slots, room), grid, config.policy, ios_max, is_recorded),
+            tier: FlashTier::new((slots, room), grid, config, ios_max, is_recorded),
             fills: FlashFills::new(),
             admission: Admission::new(config),
         }

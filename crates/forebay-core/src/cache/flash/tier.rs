@@ -17,6 +17,7 @@ use super::changes::{Change, Changes};
 use super::unrecorded::Unrecorded;
 use crate::cache::directory::{Directory, Evicted};
 use crate::cache::stale::Stale;
+use crate::config::Config;
 use crate::geometry::{ByteRange, GranuleMask, Grid};
 use crate::ids::{BlockIndex, SlotId};
 use crate::index::Density;
@@ -74,12 +75,13 @@ impl FlashTier {
     pub(in crate::cache) fn new(
         (slots, room): (u32, u32),
         grid: &Grid,
-        policy: PolicyKind,
+        config: &Config,
         ios_max: usize,
         is_recorded: bool,
     ) -> FlashTier {
         let granules = grid.granules_per_block();
-        let mut dir = Directory::new(slots, granules, policy, Density::Compact);
+        let dir = Directory::new(slots, granules, config.policy, Density::Compact);
+        let mut dir = dir.salted(config.index_salt);
         dir.make_room(room);
         FlashTier {
             dir,

@@ -143,6 +143,8 @@ pub struct LogIndex {
     grid: PageGrid,
     entries: Vec<Entry>,
     heads: Vec<u32>,
+    /// Which bucket a page belongs to follows from it, and nothing else ([`Config::index_salt`](crate::config::Config)).
+    salt: u64,
     zeroes: VecDeque<ZeroRecord>,
     /// Entries in use.
     live: u32,
@@ -158,10 +160,17 @@ impl LogIndex {
             grid,
             entries: vec![EMPTY; places as usize],
             heads: vec![NONE; buckets as usize],
+            salt: 0,
             zeroes: VecDeque::with_capacity(ZEROES_MAX),
             live: 0,
             inserted: 0,
         }
+    }
+
+    /// The same, empty as it is, with another salt than 0.
+    pub fn salted(self, salt: u64) -> LogIndex {
+        assert_eq!(self.live, 0, "pages would be looked for elsewhere");
+        LogIndex { salt, ..self }
     }
 
     /// Memory of an index for `places`, in bytes.
@@ -391,7 +400,7 @@ impl LogIndex {
 
     fn bucket(&self, page: PageIndex) -> usize {
         // Fibonacci hashing: neighbours spread, the top bits are the good ones.
-        let hash = page.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (page.0 ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> (64 - self.heads.len().trailing_zeros())) as usize
     }
 

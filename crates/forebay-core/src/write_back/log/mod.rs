@@ -39,7 +39,7 @@ mod under_way;
 use std::collections::VecDeque;
 
 use crate::action::Span;
-use crate::config::WriteLogConfig;
+use crate::config::{Config, WriteLogConfig};
 use crate::cx::Shared;
 use crate::geometry::PAGE;
 use crate::ids::{FlushEpoch, GroupNumber, Nanos, SegmentId, Sequence};
@@ -245,16 +245,17 @@ impl WriteLog {
         config: WriteLogConfig,
         base: u64,
         grid: PageGrid,
-        requests_max: u32,
+        of_disk: &Config,
     ) -> WriteLog {
         let group_len = u64::from(group_memory_pages(config.segment_pages)) * PAGE;
         let summary = Span { offset: base, len: (Self::summary_pages(&config) * PAGE) as u32 };
         let base = base + u64::from(summary.len);
         let memory = |n: usize| Span { offset: base + n as u64 * group_len, len: group_len as u32 };
         let scratch = Span { offset: base + GROUPS_IN_MEMORY as u64 * group_len, len: PAGE as u32 };
-        let places = requests_max as usize;
+        let places = of_disk.requests_max as usize;
+        let index = LogIndex::new(config.segment_pages * config.slots(), grid);
         WriteLog {
-            index: LogIndex::new(config.segment_pages * config.slots(), grid),
+            index: index.salted(of_disk.index_salt),
             segments: Segments::new(&config),
             memory: GroupMemory {
                 groups: std::array::from_fn(|n| Group::empty(memory(n))),
@@ -295,7 +296,7 @@ impl WriteLog {
                 is_lost: false,
             },
             reading: Reading {
-                overlay: OverlayState::new(scratch, requests_max),
+                overlay: OverlayState::new(scratch, of_disk.requests_max),
                 freed: 0,
                 unread: Sequence(0),
                 until: Nanos::NEVER,

@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::{OpenOptions, Properties, Uri};
-use forebay_core::config::BackendTraits;
+use forebay_core::config::{BackendTraits, Config};
 use forebay_host::events::Severity;
 use forebay_host::fence::{self, SidecarPlace, UnreportedLoss, names};
-use forebay_host::pool::LOCK_WAIT;
+use forebay_host::pool::{LOCK_WAIT, host};
 
 use super::{Identified, Notes, Opening};
 use crate::config::DiskSpec;
@@ -36,7 +36,8 @@ impl<'a> Opening<'a> {
         let unreported_loss = for_first_flush(found, spec, properties, &mut notes);
         notes.extend(lock.missing().map(|why| (Severity::Warning, why.to_owned())));
         ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
-        let config = spec.engine_config(traits(spec, properties));
+        let index_salt = host::new_nonce().context("the kernel gives no random number")?;
+        let config = Config { index_salt, ..spec.engine_config(traits(spec, properties)) };
         let opening = Opening { spec, state, config, notes, unreported_loss, lock, backend };
         Ok((opening, Identified { probe, place }))
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::geometry::SECTOR;
+use crate::splitmix;
 use proptest::prelude::*;
 
 const PLACES: u32 = 64;
@@ -91,6 +92,24 @@ fn a_question_looks_at_few_entries_however_many_places_there_are() {
     // More pages than places.
     assert!(!index.touches(long));
     assert_eq!(looked_at(&index, long), 1 << 20);
+}
+
+#[test]
+fn who_does_not_know_the_salt_cannot_choose_pages_of_one_bucket() {
+    const PLACES: usize = 1024;
+    let index = |salt| LogIndex::new(PLACES as u32, PageGrid::new(0)).salted(salt);
+    let most_in_one = |salt, pages: &[u64]| {
+        let index = index(salt);
+        let mut buckets = [0; PLACES];
+        pages.iter().for_each(|page| buckets[index.bucket(PageIndex(*page))] += 1);
+        buckets.into_iter().max()
+    };
+    let known = index(0);
+    let chosen: Vec<u64> =
+        (0..).filter(|page| known.bucket(PageIndex(*page)) == 7).take(PLACES).collect();
+    assert_eq!(most_in_one(0, &chosen), Some(PLACES));
+    let spread = (0..64).map(|n| most_in_one(splitmix::hash(n), &chosen)).max();
+    assert!(spread.flatten() < Some(PLACES / 16), "{spread:?} of {PLACES} in one bucket");
 }
 
 #[test]
