@@ -16,7 +16,7 @@ use forebay_io::arena::Arena;
 use forebay_io::mailbox::SendError;
 use tokio::sync::oneshot;
 
-use crate::disk::{FlashUse, Heritage};
+use crate::disk::{FlashUse, Heritage, Missing};
 use crate::mailbox::{Command, Home, Visit};
 use crate::{DiskFigures, DiskStatus, Drained, Dropped, EndedHold, Gone};
 
@@ -91,16 +91,19 @@ impl DiskHandle {
 
     /// What its RAM cache wants, for whoever gives memory (`forebay_host::population`): `place` of it. That ends when the
     /// cache gets another size.
-    pub fn wants_memory(&self, name: Arc<str>, memory: Weak<Arena>, place: ByteRange) -> Wanted {
-        let resize = self.resizes.load(Ordering::Acquire);
-        let (resizes, owner) = (self.resizes.clone(), self.clone());
-        let tell = move |end| owner.tell(move |on| on.disk.have_memory(resize, end));
+    pub fn wants_memory(&self, disk: Arc<str>, memory: Weak<Arena>, place: ByteRange) -> Wanted {
+        let resizes = self.resizes.load(Ordering::Acquire);
+        self.wanted(Missing { disk, memory, place, resizes })
+    }
+
+    fn wanted(&self, Missing { disk, memory, place, resizes }: Missing) -> Wanted {
+        let (now, owner) = (self.resizes.clone(), self.clone());
         Wanted {
-            disk: name,
+            disk,
             memory,
             place: place.start..place.end,
-            is_wanted: Box::new(move || resizes.load(Ordering::Acquire) == resize),
-            tell: Box::new(tell),
+            is_wanted: Box::new(move || now.load(Ordering::Acquire) == resizes),
+            tell: Box::new(move |end| owner.tell(move |on| on.disk.have_memory(resizes, end))),
         }
     }
 
@@ -112,8 +115,9 @@ impl DiskHandle {
     pub async fn resize_ram(&self, bytes: u64) -> anyhow::Result<Resized> {
         let resized = self.ask(move |on| on.disk.resize_ram(on.now, bytes)).await?;
         let resized = resized.map_err(anyhow::Error::msg)?;
-        let wanted = |(name, memory, place)| self.wants_memory(name, memory, place);
-        Ok(Resized { wanted: resized.missing.map(wanted), metadata_bytes: resized.metadata_bytes })
+        // Another size may have come since: then it is not wanted any more.
+        let wanted = resized.missing.map(|missing| self.wanted(missing));
+        Ok(Resized { wanted, metadata_bytes: resized.metadata_bytes })
     }
 
     /// The disk goes on with a cache of `bytes` on flash, which lies in `parts` where that is more than it has. From less, the

@@ -30,8 +30,14 @@ pub(crate) struct Resized {
     pub(crate) metadata_bytes: u64,
 }
 
-/// Memory that a disk waits for: its name, the memory, the part of it.
-pub(crate) type Missing = (Arc<str>, Weak<Arena>, ByteRange);
+/// Memory that a disk waits for.
+pub(crate) struct Missing {
+    pub(crate) disk: Arc<str>,
+    pub(crate) memory: Weak<Arena>,
+    pub(crate) place: ByteRange,
+    /// It waits since so many resizes.
+    pub(crate) resizes: u64,
+}
 
 impl ShardDisk {
     /// Goes on with a RAM cache of `bytes`.
@@ -56,9 +62,10 @@ impl ShardDisk {
         memory.make_usable(place.end).map_err(|error| {
             format!("there is no memory for a RAM cache of {}: {error}", rounded(bytes))
         })?;
-        self.shown.resizes.fetch_add(1, Ordering::AcqRel);
+        let resizes = self.shown.resizes.fetch_add(1, Ordering::AcqRel) + 1;
         let missing = engine.resize_ram(now, bytes, actions).map_err(|error| error.to_string())?;
-        let missing = missing.map(|place| (self.name.clone(), Arc::downgrade(memory), place));
+        let (disk, memory) = (self.name.clone(), Arc::downgrade(memory));
+        let missing = missing.map(|place| Missing { disk, memory, place, resizes });
         Ok(Resized { missing, metadata_bytes: metadata_bytes(engine.config()) })
     }
 
