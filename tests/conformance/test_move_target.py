@@ -126,6 +126,33 @@ def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_onl
 
 
 @test(forebay_only=True)
+def a_unit_comes_to_where_sessions_are_after_one_that_left_the_target_moved(bed):
+    for name in "abc":
+        bed.image(name + ".raw", MIB)
+    portal = "127.0.0.1:%d" % free_port()
+
+    def target(luns):
+        return '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\nluns = { %s }\n' % (iscsi.TARGET, portal, luns)
+    a, b, c = [disk(bed, name) for name in "abc"]
+    served = Served(bed, a, b, more=target('0 = "a", 1 = "b"'))
+    one = initiator(types.SimpleNamespace(said="iscsi://%s/" % portal))
+    assert one.status([0] * 6) == 0
+    # It stays, since there are clients, and so does its unit.
+    served.write(b, more=target('1 = "b"'))
+    kind, error = served.reload(code=1)["a"]
+    assert kind == "removed" and "stays as long as clients are attached" in error, (kind, error)
+    to = 1 - shards(bed, served.control)["a"]
+    assert sorted(move(bed, served.control, "a", "--to", str(to))["disks"]) == ["a", "b"]
+    served.write(b, c, more=target('1 = "b", 2 = "c"'))
+    assert served.reload(code=1)["c"] == ("added", None)
+    assert shards(bed, served.control)["c"] == to
+    one.ready(2)
+    assert one.status([0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0], read=4096, lun=2) == 0
+    one.close()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def sessions_with_two_busy_units_log_in_and_out_while_they_move(bed):
     for program in ("fio", "qemu-storage-daemon", "iscsi-ls"):
         need_program(program)

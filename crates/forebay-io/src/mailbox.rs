@@ -60,6 +60,11 @@ impl<T> Sender<T> {
         }
     }
 
+    /// True when both lead to the same mailbox.
+    pub fn leads_where(&self, other: &Sender<T>) -> bool {
+        self.waker.wakes_whom(&other.waker)
+    }
+
     /// Puts in the answer to something that the shard has asked for, and wakes it. False: it has ended, and hears nothing.
     pub fn answer(&self, command: T) -> bool {
         let is_taken = self.answerer.send(command).is_ok();

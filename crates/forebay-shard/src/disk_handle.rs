@@ -258,6 +258,11 @@ impl DiskHandle {
         Arc::ptr_eq(&self.size, &other.size)
     }
 
+    /// True when both are on the same shard.
+    pub fn is_beside(&self, other: &DiskHandle) -> bool {
+        self.home.shard().leads_where(&other.home.shard())
+    }
+
     /// Flushes primary storage, for what is acknowledged without a log; false when it could not.
     ///
     /// # Errors

@@ -41,6 +41,11 @@ impl Waker {
         })
     }
 
+    /// True when both wake the same reactor.
+    pub(crate) fn wakes_whom(&self, other: &Waker) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Makes the reactor's current or next `wait` return.
     pub fn wake(&self) {
         if self.inner.is_signalled.swap(true, Ordering::AcqRel) {

@@ -236,6 +236,11 @@ impl Frontends {
         self.portals.bound_to(disk)
     }
 
+    /// The names of the targets that show a disk.
+    pub(super) fn targets_of(&self, disk: &DiskHandle) -> Vec<String> {
+        self.portals.targets_of(disk)
+    }
+
     /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect.
     pub(super) fn tell_size(&self, name: &str, disk: &DiskHandle) {
         self.portals.tell_size(disk);

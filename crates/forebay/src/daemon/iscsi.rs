@@ -273,9 +273,15 @@ impl Portals {
     /// All disks of the target that a disk is behind.
     pub fn bound_to(&self, disk: &DiskHandle) -> Vec<DiskHandle> {
         let bound = self.bound();
-        let disks = bound.targets.values().map(|target| target.handles().clone());
-        let of_it = |disks: &Vec<DiskHandle>| disks.iter().any(|known| known.is(disk));
-        disks.filter(of_it).flatten().collect()
+        let behind = bound.targets.values().filter(|target| target.shows(disk));
+        behind.flat_map(|target| target.handles().clone()).collect()
+    }
+
+    /// The names of the targets that a disk is behind.
+    pub fn targets_of(&self, disk: &DiskHandle) -> Vec<String> {
+        let bound = self.bound();
+        let behind = bound.targets.iter().filter(|(_, target)| target.shows(disk));
+        behind.map(|(name, _)| name.clone()).collect()
     }
 
     /// Tells initiators what size a disk has now, if it is behind a target.
@@ -362,9 +368,15 @@ impl Behind {
     /// # Errors
     /// A disk has its number that has not ended yet: sessions may know that unit.
     fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<()> {
-        if self.handles().iter().any(|known| known.is(&disk.handle)) {
+        if self.shows(&disk.handle) {
             return Ok(());
         }
+        anyhow::ensure!(
+            self.handles().iter().all(|known| known.is_beside(&disk.handle)),
+            "logical unit {number} of target {} is on another shard than the disks that the target has: a restart puts them on \
+             one",
+            spec.target
+        );
         // It may have ended while an address was bound.
         anyhow::ensure!(disk.handle.is_open(), "the disk is ending");
         let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
@@ -402,10 +414,14 @@ impl Behind {
     }
 
     fn tell_size(&self, disk: &DiskHandle) {
-        if self.handles().iter().any(|behind| behind.is(disk)) {
+        if self.shows(disk) {
             let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
             device.resize(disk.id(), disk.size());
         }
+    }
+
+    fn shows(&self, disk: &DiskHandle) -> bool {
+        self.handles().iter().any(|known| known.is(disk))
     }
 
     fn handles(&self) -> MutexGuard<'_, Vec<DiskHandle>> {

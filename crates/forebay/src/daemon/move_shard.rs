@@ -113,8 +113,13 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
     if let Err(why) = carry_out(state, &spec.disks, &mut moving, to).await {
         bail!("{why:#}; it is on shard {from} as before");
     }
-    // Those of the target that come later go there, too.
-    opener.shards.note_target(&spec, name, to);
+    // Those of their targets that come later go there, too: also of one that shows a disk which is not listed there any more.
+    for served in &together {
+        let listed = shards::target_of(&spec, &Name(served.name().to_owned()));
+        let shown = state.frontends.targets_of(&served.handle);
+        let targets = listed.map(|it| it.target.0.clone()).into_iter().chain(shown);
+        opener.shards.note_targets(targets, to);
+    }
     let waited_ms = began.elapsed().as_millis() as u64;
     for disk in &disks {
         let text = format!(

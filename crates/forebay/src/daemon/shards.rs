@@ -114,11 +114,9 @@ impl Shards {
         Ok(handle)
     }
 
-    /// The disks of this one's target have moved.
-    pub(super) fn note_target(&self, spec: &DaemonSpec, name: &Name, shard: usize) {
-        if let Some(target) = target_of(spec, name) {
-            lock(&self.of_targets).insert(target.target.0.clone(), shard);
-        }
+    /// The disks of these targets have moved.
+    pub(super) fn note_targets(&self, targets: impl Iterator<Item = String>, shard: usize) {
+        lock(&self.of_targets).extend(targets.map(|target| (target, shard)));
     }
 
     /// A disk has left its shard.
