@@ -10,6 +10,7 @@ from bed import MIB, eventually, free_port, need_program, pattern, test
 from test_move_shard import move, move_without_image, server_whose_second_flush_hangs, shards
 from test_reload import Load, Served, client, disk
 from test_reservations import RESERVE, check, initiator
+from test_settings import told
 from test_soak import SIZE
 
 
@@ -107,9 +108,11 @@ def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_onl
     eventually(waits, "all wait")
     rounds = load.rounds
     eventually(lambda: load.rounds > rounds + 100 or load.error, "the other goes on", seconds=40)
-    assert moving.poll() is None and session.status([0] * 6) == 0
+    # It is left to itself, and nothing else waits for it.
+    assert moving.wait(10) == 1 and session.status([0] * 6) == 0
+    assert "does not end" in served.events() and served.stats("b")["primary_storage"] == "lost"
+    assert told(bed, served, "set", "a", "--ram", "4MiB")["a"] == ("changed", None)
     os.unlink(bed.path("hang"))
-    assert moving.wait(40) == 1
     assert bytes(other.pread(4096, 0)) == pattern(0, 4096, 1)
     assert shards(bed, served.control) == at
     # Storage that hangs before is found out before anybody waits.

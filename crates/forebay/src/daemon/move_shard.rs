@@ -23,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_shard::{DiskHandle, Drained};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::advice;
 use super::api::MovedShard;
@@ -37,7 +37,7 @@ use crate::config::{DaemonSpec, DiskSpec};
 
 /// Time that all disks have to end, once nothing is owed to their clients.
 const END_MAX: Duration = Duration::from_secs(10);
-/// Time that one that ends late has, before others go first.
+/// Time that those that end late have before they are left to themselves.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, serde::Deserialize)]
@@ -257,22 +257,23 @@ async fn go_back(
         }
     }
     let mut waits = None;
-    for patience in [LATE_MAX, Duration::MAX] {
-        for Moving { disk, served, stage } in moving.iter_mut() {
-            let reopening = Reopening::of(state, served);
-            if let Stage::Ending(ending) = stage {
-                let Ok(ended) = timeout(patience, ending).await else { continue };
+    let limit = Instant::now() + LATE_MAX;
+    for Moving { disk, served, stage } in moving.iter_mut() {
+        let reopening = Reopening::of(state, served);
+        match std::mem::replace(stage, Stage::Serving) {
+            Stage::Serving | Stage::Opened(_) => continue,
+            Stage::Ending(mut ending) => match timeout_at(limit, &mut ending).await {
+                Ok(Ok(Ok(drained))) => note_end(state, &reopening, served, drained).await,
                 // One that does not end lets its clients go on.
-                *stage = Stage::Serving;
-                let Ok(Ok(drained)) = ended else { continue };
-                note_end(state, &reopening, served, drained).await;
-                *stage = Stage::Ended;
-            }
-            if let Stage::Ended = stage {
-                *stage = Stage::Serving;
-                waits = reopening.open_as_before((disk, disks)).await.err().or(waits);
-            }
+                Ok(_) => continue,
+                Err(_) => {
+                    waits = Some(reopening.open_once_ended(ending, (disk, disks), false));
+                    continue;
+                }
+            },
+            Stage::Ended => {}
         }
+        waits = reopening.open_as_before((disk, disks)).await.err().or(waits);
     }
     waits
 }

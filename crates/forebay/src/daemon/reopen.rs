@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use forebay_backends::Probe;
 use forebay_core::config::Mode;
 use forebay_core::engine::ConfigError;
@@ -214,6 +214,16 @@ impl<'a> Reopening<'a> {
             }
             return ended;
         }
+        Err(self.open_once_ended(ending, before, leaves_pool))
+    }
+
+    /// Opens it as it was, on a task of its own, once it has ended, which takes long. Why its clients wait.
+    pub(super) fn open_once_ended(
+        &self,
+        ending: JoinHandle<Result<Drained>>,
+        before: Among<'_>,
+        leaves_pool: bool,
+    ) -> anyhow::Error {
         let text = "the disk was to be opened again and does not end: primary storage or its flash hangs. Its clients wait \
                     until it has ended, and it goes on as it was then";
         self.report(Severity::Error, text);
@@ -235,7 +245,7 @@ impl<'a> Reopening<'a> {
             }
             reopening.open_some_time((&disk, &disks)).await;
         });
-        bail!(text)
+        anyhow!(text)
     }
 
     /// Opens it as it was and where it was, now or as soon as that can be.
