@@ -81,12 +81,15 @@ impl DiskHandle {
         }
     }
 
-    /// Hands a client over at once, or not at all.
+    /// Hands a client over at once, for which the mailbox always has room: whoever does that waits for each before the next.
     ///
     /// # Errors
     /// [`Gone`]: the client is dropped, and so closed.
     pub fn connect(&self, client: Box<dyn Newcomer>, guard: Box<dyn Send>) -> Result<(), Gone> {
-        self.send(Command::Connect(client, guard))
+        match self.home.shard().answer(Command::Connect(client, guard)) {
+            true => Ok(()),
+            false => Err(Gone),
+        }
     }
 
     /// What its RAM cache wants, for whoever gives memory (`forebay_host::population`): `place` of it. That ends when the

@@ -157,3 +157,17 @@ async fn the_clients_of_a_disk_that_cannot_be_opened_again_are_told_of_and_can_b
     }
     assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
 }
+
+#[test]
+fn a_client_that_comes_to_a_full_mailbox_is_taken() {
+    let (disk, shard) = testing::hung(1 << 20);
+    let new = || Box::new(NewReader(disk.id(), Arc::default()));
+    let full = || {
+        let command = mailbox::Command::Connect(new(), Box::new(()));
+        disk.home.shard().send(command).is_err()
+    };
+    assert!((0..=MAILBOX_MAX).any(|_| full()));
+    assert!(disk.connect(new(), Box::new(())).is_ok());
+    drop(shard);
+    assert!(disk.connect(new(), Box::new(())).is_err());
+}
