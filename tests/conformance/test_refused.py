@@ -19,6 +19,12 @@ def disk(bed, *words, code=0):
     return bed.run([bed.program, "disk", *words, *control(bed)], code=code)
 
 
+def reload(bed, code):
+    said = bed.run([bed.program, "reload", *control(bed)], code=None)
+    assert code is None or said.returncode == code, said
+    return said.stdout + said.stderr
+
+
 def attach(daemon, name):
     h = nbd.NBD()
     h.connect_uri(daemon.uri_of(name))
@@ -313,6 +319,38 @@ def a_refused_disk_that_is_removed_leaves_what_its_log_has_and_that_is_told(bed)
     # Nothing of it is lost: put back, it waits for the same decision.
     said = bed.run([bed.program, "disk", "reset", "first", *control(bed)], code=1)
     assert "NOT DONE" in said, said
+    assert daemon.stop() == 0
+    bed.run([bed.program, "disk", "resolve", "first", "--use-log", "--pool", bed.path("pool")])
+
+
+@test(forebay_only=True)
+def a_reload_that_drops_a_refused_disk_tells_what_its_log_has(bed):
+    daemon, _, _ = with_a_refused_disk(bed)
+    config = bed.path("forebay.toml")
+    with open(config) as f:
+        before = f.read()
+    start = before.index('[[disk]]\nname = "first"')
+    end = before.index("[[disk]]", start + 1)
+    for logs in (True, False):
+        if not logs:
+            # Without its log it still has that in the pool.
+            assert daemon.stop() == 0
+            lines = before[start:end].splitlines(True)
+            with open(config, "w") as f:
+                kept = [line for line in lines if not line.startswith(("mode", "write-log"))]
+                f.write(before[:start] + "".join(kept) + before[end:])
+            daemon.start()
+        assert "first  NOT SERVED" in disk(bed, "list")
+        with open(config, "w") as f:
+            f.write(before[:start] + before[end:])
+        said = reload(bed, code=1)
+        assert "first" in said and "still holds 4 KiB that primary storage does not have" in said, said
+        assert "still holds 4 KiB" in bed.run([bed.program, "events", *control(bed)])
+        assert "first" not in disk(bed, "list")
+        with open(config, "w") as f:
+            f.write(before)
+        reload(bed, code=None)
+        assert "first  NOT SERVED" in disk(bed, "list")
     assert daemon.stop() == 0
     bed.run([bed.program, "disk", "resolve", "first", "--use-log", "--pool", bed.path("pool")])
 

@@ -423,7 +423,7 @@ pub(super) fn left_in_log(kept: &str, disk: &Name) -> String {
 
 /// What the log of a disk that is not served keeps, in words. Nobody waits long for flash, and no pool is opened for that.
 pub(super) async fn kept_in_log(state: &ControlState, disk: &DiskSpec) -> Option<String> {
-    disk.write_log.as_ref()?;
+    disk.flash.as_ref().filter(|_| !has_left_nothing(state, &disk.name))?;
     let of = disk.clone();
     let look = blocking(state, move |opener| {
         let pool = opener.flash.open_pool_of(&of).context("its flash is not in use")?;
@@ -436,8 +436,17 @@ pub(super) async fn kept_in_log(state: &ControlState, disk: &DiskSpec) -> Option
             Some(format!("still holds {} that primary storage does not have", rounded(bytes)))
         }
         Ok(Some(Dirty { error: Some(error), .. })) => Some(format!("cannot be read: {error}")),
+        // Nothing says that there is one.
+        Err(_) if disk.write_log.is_none() => None,
         Err(why) => Some(format!("may hold writes that primary storage does not have: {why:#}")),
     }
+}
+
+/// True of a disk that was detached: primary storage has everything, unless it could not be opened again.
+fn has_left_nothing(state: &ControlState, name: &Name) -> bool {
+    let disks = state.disks();
+    let disk = disks.iter().find(|disk| disk.name() == name.0);
+    disk.is_some_and(|disk| disk.ended() == Some(&None) && !disk.is_given_up())
 }
 
 /// Does what may wait for flash or primary storage, while everything else goes on.

@@ -323,7 +323,10 @@ pub(super) async fn take_over(
     let mut not_everywhere = BTreeSet::new();
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
-            Difference::Removed(disk) => unlisted::remove(state, &disk.0).await,
+            Difference::Removed(name) => match old.disks.iter().find(|disk| disk.name == *name) {
+                Some(disk) => unlisted::remove(state, disk).await,
+                None => Ok(()),
+            },
             // An event tells whether it is served, or why not.
             Difference::Added(disk) => match refused::serve(state, &disk.0, None).await {
                 Ok(served) if served.warnings.is_empty() => Ok(()),

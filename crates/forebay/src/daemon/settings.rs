@@ -175,7 +175,6 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
             consent.check(state, &served).await?;
             change::end(state, &name.0, served, consent).await?
         }
-        Err(_) if has_left_nothing(state, name) => None,
         Err(_) => refused::kept_in_log(state, disk).await,
     };
     let left = kept.map(|kept| refused::left_in_log(&kept, name));
@@ -200,13 +199,6 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
         ensure!(!was_served, "disk '{name}' was removed with --force, and {left}");
     }
     Ok(left)
-}
-
-/// True of a disk that was detached: primary storage has everything, unless it could not be opened again.
-fn has_left_nothing(state: &ControlState, name: &Name) -> bool {
-    let disks = state.disks();
-    let disk = disks.iter().find(|disk| disk.name() == name.0);
-    disk.is_some_and(|disk| disk.ended() == Some(&None) && !disk.is_given_up())
 }
 
 /// The settings of a disk, and where each comes from.

@@ -11,10 +11,20 @@ use super::refused;
 use super::served::ServedDisk;
 use crate::config::{DaemonSpec, DiskSpec};
 
-/// Begins to detach a disk that no file lists any more.
-pub(super) async fn remove(state: &Arc<ControlState>, name: &str) -> Result<()> {
-    if state.find(name).is_err() && state.forget(name).await? {
-        return Ok(());
+/// Begins to detach a disk that no file lists any more, which was configured like this.
+///
+/// # Errors
+/// It stays; or it is gone, and its write log keeps what primary storage does not have.
+pub(super) async fn remove(state: &Arc<ControlState>, disk: &DiskSpec) -> Result<()> {
+    let name = disk.name.0.as_str();
+    if state.find(name).is_err() {
+        let kept = refused::kept_in_log(state, disk).await;
+        if state.forget(name).await? {
+            let Some(kept) = kept else { return Ok(()) };
+            let left = refused::left_in_log(&kept, &disk.name);
+            state.report(Some(name), Severity::Warning, &format!("reload: {left}"));
+            anyhow::bail!(left);
+        }
     }
     let Ok(disk) = state.find(name) else { return Ok(()) };
     if !disk.handle.is_open() {
