@@ -75,10 +75,13 @@ def a_disk_that_cannot_be_opened_again_is_shown_so_and_can_be_ended(bed):
         eventually(is_ended, "nobody opens it")
         return said
 
-    def has_ended(reader):
+    def has_ended(reader, names=("a", "b")):
         reader.thread.join(30)
         assert not reader.thread.is_alive() and reader.error is not None, "its client is closed"
-        assert served.disks() == ["b"]
+        assert served.disks() == list(names)
+        listed = bed.run([bed.program, "disk", "list", "--control", served.control])
+        assert ("NOT SERVED" in listed) == ("a" in names), listed
+        assert "a" not in names or "its write log still holds" in " ".join(listed.split()), listed
     reader = wait_for_nothing()
     code, text = force("detach")
     assert code == 1 and "its write log still holds 1" in text and "'forebay disk open a'" in text, text
@@ -97,7 +100,7 @@ def a_disk_that_cannot_be_opened_again_is_shown_so_and_can_be_ended(bed):
     reader = wait_for_nothing()
     code, text = force("remove")
     assert code == 1 and "its write log still holds" in text and "'forebay disk reset a'" in text, text
-    has_ended(reader)
+    has_ended(reader, ["b"])
     export(bed)
     assert told(bed, served, "reset", "a") == {"a": ("added", None)}
     handle = client(bed, "a")

@@ -400,7 +400,7 @@ pub(super) async fn end(
 /// # Errors
 /// Its clients wait on, or go on.
 async fn give_up(state: &Arc<ControlState>, disk: &Arc<ServedDisk>) -> Result<Option<String>> {
-    let (why, kept) = {
+    let (text, kept) = {
         let _nobody_opens_it = state.opening_turn().await?;
         let waits = state.waiting_for_opening(disk.name());
         ensure!(
@@ -415,10 +415,13 @@ async fn give_up(state: &Arc<ControlState>, disk: &Arc<ServedDisk>) -> Result<Op
             None => None,
         };
         state.note_ended(disk, None);
-        (disk.unopened().unwrap_or_default(), kept)
+        let why = disk.unopened().unwrap_or_default();
+        let log = kept.as_ref().map_or(String::new(), |kept| format!(". Its write log {kept}"));
+        let text = format!("the disk was detached with --force, and its clients ended: {why}{log}");
+        let given_up = |kept| format!("it was detached with --force, and its write log {kept}");
+        disk.note_unopened(kept.as_ref().map(given_up));
+        (text, kept)
     };
-    let log = kept.as_ref().map_or(String::new(), |kept| format!(". Its write log {kept}"));
-    let text = format!("the disk was detached with --force, and its clients ended: {why}{log}");
     state.report(Some(disk.name()), Severity::Warning, &text);
     state.close_unused_flash().await;
     close_places(state);

@@ -376,7 +376,7 @@ impl ControlState {
     pub(super) fn refused(&self) -> Vec<RefusedDisk> {
         let disks = self.disks();
         let in_trouble = disks.iter().filter_map(|disk| {
-            let reason = disk.ended()?.clone()?;
+            let reason = disk.ended()?.clone().or_else(|| disk.given_up())?;
             let (name, backend) = (disk.name().to_owned(), disk.info.backend.clone());
             Some(RefusedDisk { name, backend, reason, pool: None, is_tried_again: false })
         });
@@ -386,7 +386,8 @@ impl ControlState {
     /// The names of the disks that are configured and were detached.
     fn detached(&self) -> Vec<String> {
         let (disks, spec) = (self.disks(), self.opener.spec());
-        let detached = disks.iter().filter(|disk| disk.ended() == Some(&None));
+        let detached =
+            disks.iter().filter(|disk| disk.ended() == Some(&None) && disk.given_up().is_none());
         let mut names: Vec<String> = detached.map(|disk| disk.name().to_owned()).collect();
         // One may have gone from the configuration, or was to be opened again and could not be.
         names.retain(|name| spec.disks.iter().any(|disk| disk.name.0 == *name));

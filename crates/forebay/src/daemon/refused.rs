@@ -446,7 +446,7 @@ pub(super) async fn kept_in_log(state: &ControlState, disk: &DiskSpec) -> Option
 fn has_left_nothing(state: &ControlState, name: &Name) -> bool {
     let disks = state.disks();
     let disk = disks.iter().find(|disk| disk.name() == name.0);
-    disk.is_some_and(|disk| disk.ended() == Some(&None) && !disk.is_given_up())
+    disk.is_some_and(|disk| disk.ended() == Some(&None) && disk.given_up().is_none())
 }
 
 /// Does what may wait for flash or primary storage, while everything else goes on.

@@ -310,9 +310,9 @@ impl ServedDisk {
         lock(&self.unopened).clone()
     }
 
-    /// True when it was detached because it could not be opened again: its write log is as its end left it.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.ended() == Some(&None) && self.unopened().is_some()
+    /// Why it was detached with a write log that holds something: it could not be opened again.
+    pub(super) fn given_up(&self) -> Option<String> {
+        self.unopened().filter(|_| self.ended() == Some(&None))
     }
 
     /// Notes what has become of its primary storage.
