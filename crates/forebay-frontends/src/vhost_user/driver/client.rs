@@ -129,6 +129,7 @@ impl Client for Queue {
     fn give_up(&mut self, cx: &mut Context<'_>) {
         // A guest does not have to take its answers. A disk that ended while it was held takes no further part.
         if self.phase == Phase::Draining && cx.port(self.known.disk).is_held {
+            self.put_back(cx);
             for head in std::mem::take(&mut self.next_parts) {
                 self.end_unanswered(head);
             }

@@ -106,6 +106,8 @@ fn a_part_whose_disk_ends_while_it_is_held_does_not_keep_the_queue() {
     shard.turn();
     assert!(waits(&mut shard), "the queue is not to end yet");
     shard.each(0, |client, cx| client.close(cx));
+    shard.turn();
+    assert!(waits(&mut shard), "the disk may go on");
     shard.each(0, |client, cx| client.give_up(cx));
     shard.run("the queue has ended", |shard| shard.clients[0].is_none());
     assert_eq!(orders.give(Order::Stop), Some(1));
