@@ -399,8 +399,9 @@ impl LogIndex {
     }
 
     fn bucket(&self, page: PageIndex) -> usize {
-        // Fibonacci hashing: neighbours spread, the top bits are the good ones.
+        // Fibonacci hashing: neighbours spread, the top bits are the good ones. Twice, so that the salt reaches all of them.
         let hash = (page.0 ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (hash >> (64 - self.heads.len().trailing_zeros())) as usize
     }
 
