@@ -2,17 +2,15 @@
 //! (`mailbox.rs`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::config::{BackendTraits, Mode, Tuning};
 use forebay_core::engine::Growth;
-use forebay_core::geometry::ByteRange;
 use forebay_core::observer::Observer;
 use forebay_core::stats::Latency;
 use forebay_frontends::client::{DiskId, Newcomer};
 use forebay_host::population::Wanted;
-use forebay_io::arena::Arena;
 use forebay_io::mailbox::SendError;
 use tokio::sync::oneshot;
 
@@ -92,14 +90,9 @@ impl DiskHandle {
         }
     }
 
-    /// What its RAM cache wants, for whoever gives memory (`forebay_host::population`): `place` of it. That ends when the
-    /// cache gets another size.
-    pub fn wants_memory(&self, disk: Arc<str>, memory: Weak<Arena>, place: ByteRange) -> Wanted {
-        let resizes = self.resizes.load(Ordering::Acquire);
-        self.wanted(Missing { disk, memory, place, resizes })
-    }
-
-    fn wanted(&self, Missing { disk, memory, place, resizes }: Missing) -> Wanted {
+    /// What its RAM cache wants, for whoever gives memory (`forebay_host::population`). That ends when the cache gets another
+    /// size.
+    pub fn wants_memory(&self, Missing { disk, memory, place, resizes }: Missing) -> Wanted {
         let (now, owner) = (self.resizes.clone(), self.clone());
         Wanted {
             disk,
@@ -119,7 +112,7 @@ impl DiskHandle {
         let resized = self.ask(move |on| on.disk.resize_ram(on.now, bytes)).await?;
         let resized = resized.map_err(anyhow::Error::msg)?;
         // Another size may have come since: then it is not wanted any more.
-        let wanted = resized.missing.map(|missing| self.wanted(missing));
+        let wanted = resized.missing.map(|missing| self.wants_memory(missing));
         Ok(Resized { wanted, metadata_bytes: resized.metadata_bytes })
     }
 

@@ -105,11 +105,11 @@ impl ShardSender {
     }
 
     /// Hands a disk over that takes the place of one that has ended beneath its clients: they go on. If that is on another
-    /// shard they do so once they are here ([`ShardSender::take_clients`]).
+    /// shard they do so once they are here ([`ShardSender::take_clients`]). How often the RAM cache was resized until then.
     ///
     /// # Errors
     /// What the kernel or the backend said; the clients wait on.
-    pub async fn replace(&self, ended: &DiskHandle, mut disk: NewDisk) -> anyhow::Result<()> {
+    pub async fn replace(&self, ended: &DiskHandle, mut disk: NewDisk) -> anyhow::Result<u64> {
         ended.heritage().await?.give_to(&mut disk);
         let (answer, receiver) = oneshot::channel();
         let replace = Command::Replace(ended.clone(), Box::new(disk), self.0.clone(), answer);

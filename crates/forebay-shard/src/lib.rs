@@ -36,7 +36,7 @@
 //! [`HAND_OVER_MAX`] at most. Answers of a pool's owner are beside them, as many as the disks have
 //! asked for: a segment and a void ring for each, and its reservations.
 
-pub use disk::{EndedHold, FlashUse, LogShare};
+pub use disk::{EndedHold, FlashUse, LogShare, Missing};
 pub use disk_handle::{DiskHandle, HAND_OVER_MAX, Resized};
 pub use handle::{ShardHandle, ShardSender};
 pub use new_disk::{FlashShare, JournalShare, NewDisk, RingShare};

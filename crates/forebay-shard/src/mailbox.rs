@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// Take a disk.
     Add(Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<DiskHandle, String>>),
     /// Take a disk in the place of one that has ended beneath its clients, here or on another shard.
-    Replace(DiskHandle, Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<(), String>>),
+    Replace(DiskHandle, Box<NewDisk>, Sender<Command>, oneshot::Sender<Result<u64, String>>),
     /// Have the clients of disks that have ended beneath them leave for another shard, where others have taken their place.
     /// False: that takes longer; ask again.
     Leave(Vec<DiskHandle>, Sender<Command>, oneshot::Sender<Result<bool, String>>),

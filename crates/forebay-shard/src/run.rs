@@ -269,14 +269,15 @@ impl Shard {
         Ok(())
     }
 
-    /// A disk takes the place of one that has ended beneath its clients, here or on another shard.
+    /// A disk takes the place of one that has ended beneath its clients, here or on another shard. The resizes of its RAM cache
+    /// until then.
     fn replace(
         &mut self,
         now: Nanos,
         handle: &DiskHandle,
         mut new: NewDisk,
         sender: Sender<Command>,
-    ) -> Result<(), String> {
+    ) -> Result<u64, String> {
         let before = self.disks.look(handle.id);
         if let Some(before) = before {
             before.heritage()?;
@@ -292,8 +293,7 @@ impl Shard {
             disk.await_clients();
         }
         handle.size.store(size, Ordering::Relaxed);
-        handle.resizes.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+        Ok(handle.resizes.fetch_add(1, Ordering::AcqRel) + 1)
     }
 
     /// Has clients leave for another shard, where others have taken the place of these disks; false while they have not all

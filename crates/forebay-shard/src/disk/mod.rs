@@ -60,7 +60,7 @@ mod storage;
 pub use beneath::Heritage;
 pub use flash::FlashUse;
 pub use log::LogShare;
-pub(crate) use ram::Missing;
+pub use ram::Missing;
 
 /// Slots that are prefetched for the replies of a batch. The CPU's nearest cache holds the starts of hardly more.
 const EXPECTED_MAX: usize = 256;

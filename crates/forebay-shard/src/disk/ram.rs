@@ -30,13 +30,17 @@ pub(crate) struct Resized {
     pub(crate) metadata_bytes: u64,
 }
 
-/// Memory that a disk waits for.
-pub(crate) struct Missing {
-    pub(crate) disk: Arc<str>,
-    pub(crate) memory: Weak<Arena>,
-    pub(crate) place: ByteRange,
-    /// It waits since so many resizes.
-    pub(crate) resizes: u64,
+/// Memory that the RAM cache of a disk waits for.
+#[derive(Debug)]
+pub struct Missing {
+    /// The disk's name.
+    pub disk: Arc<str>,
+    /// All of its memory.
+    pub memory: Weak<Arena>,
+    /// The part of it.
+    pub place: ByteRange,
+    /// Resizes of the cache before it waited: it waits until the next.
+    pub resizes: u64,
 }
 
 impl ShardDisk {

@@ -60,7 +60,7 @@ async fn a_size_that_cannot_be_had_keeps_no_memory_from_coming_that_is_on_its_wa
     new.memory = Arc::new(Arena::with_room(size, spare.start..spare.end - MIB, None).unwrap());
     let memory = Arc::downgrade(&new.memory);
     let disk = shard.sender().add(new).await.unwrap();
-    let mut wanted = disk.wants_memory("disk".into(), memory, place);
+    let mut wanted = disk.wants_memory(Missing { disk: "disk".into(), memory, place, resizes: 0 });
     let error = disk.resize_ram(4 * MIB).await.unwrap_err().to_string();
     assert!(error.contains("there is no memory"), "{error}");
     assert!((wanted.is_wanted)());

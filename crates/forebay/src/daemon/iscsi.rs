@@ -371,12 +371,6 @@ impl Behind {
         if self.shows(&disk.handle) {
             return Ok(());
         }
-        anyhow::ensure!(
-            self.handles().iter().all(|known| known.is_beside(&disk.handle)),
-            "logical unit {number} of target {} is on another shard than the disks that the target has: a restart puts them on \
-             one",
-            spec.target
-        );
         // It may have ended while an address was bound.
         anyhow::ensure!(disk.handle.is_open(), "the disk is ending");
         let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
@@ -384,6 +378,12 @@ impl Behind {
         anyhow::ensure!(
             device.has_room_for(unit.lun),
             "logical unit {number} of target {} is that of a disk that has not ended yet",
+            spec.target
+        );
+        anyhow::ensure!(
+            self.handles().iter().all(|known| known.is_beside(&handle)),
+            "logical unit {number} of target {} is on another shard than the disks that the target has: a restart puts them on \
+             one",
             spec.target
         );
         if let [lost, more @ ..] = device.cut_off_from(&unit) {

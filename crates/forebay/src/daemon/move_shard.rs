@@ -21,6 +21,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
+use forebay_host::population::Wanted;
 use forebay_shard::{DiskHandle, Drained};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -28,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::advice;
 use super::api::MovedShard;
 use super::control::{ControlState, refuse};
-use super::opener::{Missing, Ready};
+use super::opener::Ready;
 use super::reopen::{Reopening, TRY_AGAIN};
 use super::served::ServedDisk;
 use super::shards;
@@ -168,7 +169,7 @@ enum Stage {
     Ending(JoinHandle<Result<Drained>>),
     Ended,
     /// On the other shard.
-    Opened(Box<(Ready, Option<Missing>)>),
+    Opened(Box<(Ready, Option<Wanted>)>),
 }
 
 /// Has the clients of all wait, and moves them.
@@ -239,39 +240,46 @@ async fn end_and_open(
 }
 
 /// Clients go on where they were; of a disk that cannot be opened there they wait, in these words. One whose storage hangs
-/// holds up no other.
+/// holds up no other for long.
 async fn go_back(
     state: &Arc<ControlState>,
     disks: &[DiskSpec],
     moving: &mut [Moving<'_>],
     to: usize,
 ) -> Option<anyhow::Error> {
-    for Moving { served, stage, .. } in moving.iter_mut() {
-        match stage {
-            Stage::Serving => served.handle.let_clients_go_on(),
-            Stage::Opened(opened) => {
-                give_back(state, to, &opened.0).await;
-                *stage = Stage::Ended;
-            }
-            Stage::Ending(_) | Stage::Ended => {}
-        }
-    }
-    let mut waits = None;
-    let limit = Instant::now() + LATE_MAX;
+    let mut ending = Vec::new();
     for Moving { disk, served, stage } in moving.iter_mut() {
-        let reopening = Reopening::of(state, served);
-        match std::mem::replace(stage, Stage::Serving) {
-            Stage::Serving | Stage::Opened(_) => continue,
-            Stage::Ending(mut ending) => match timeout_at(limit, &mut ending).await {
-                Ok(Ok(Ok(drained))) => note_end(state, &reopening, served, drained).await,
+        let ended = match std::mem::replace(stage, Stage::Serving) {
+            Stage::Serving => {
+                served.handle.let_clients_go_on();
+                continue;
+            }
+            Stage::Ending(ending) => {
+                let ended = Reopening::of(state, served).ended(async move { ending.await? });
+                Some(tokio::spawn(ended))
+            }
+            Stage::Opened(opened) => {
+                let there = give_back(state.clone(), to, opened.0.handle.clone());
+                Some(tokio::spawn(Reopening::of(state, &opened.0.disk).ended(there)))
+            }
+            Stage::Ended => None,
+        };
+        ending.push((*disk, Reopening::of(state, served), ended));
+    }
+    let limit = Instant::now() + LATE_MAX;
+    let mut waits = None;
+    for (disk, reopening, ended) in ending {
+        if let Some(mut ended) = ended {
+            match timeout_at(limit, &mut ended).await {
+                Ok(Ok(Ok(()))) => {}
                 // One that does not end lets its clients go on.
                 Ok(_) => continue,
                 Err(_) => {
-                    waits = Some(reopening.open_once_ended(ending, (disk, disks), false));
+                    let ended = async move { ended.await? };
+                    waits = Some(reopening.open_once_ended(ended, (disk, disks), false));
                     continue;
                 }
-            },
-            Stage::Ended => {}
+            }
         }
         waits = reopening.open_as_before((disk, disks)).await.err().or(waits);
     }
@@ -279,28 +287,14 @@ async fn go_back(
 }
 
 /// Ends a disk on the other shard, whose clients have not come.
-async fn give_back(state: &Arc<ControlState>, to: usize, disk: &Ready) {
+async fn give_back(state: Arc<ControlState>, to: usize, disk: DiskHandle) -> Result<Drained> {
     loop {
-        match state.opener.shards.give_back(to, &disk.handle).await {
-            Ok(drained) => {
-                let reopening = Reopening::of(state, &disk.disk);
-                return note_end(state, &reopening, &disk.disk, drained).await;
+        match state.opener.shards.give_back(to, &disk).await {
+            Err(_) if !state.is_ending() => {
+                // Its shard is busy.
+                sleep(TRY_AGAIN).await;
             }
-            Err(_) if state.is_ending() => return,
-            // Its shard is busy.
-            Err(_) => sleep(TRY_AGAIN).await,
+            ended => return ended,
         }
-    }
-}
-
-/// Notes how a disk has ended. Where that cannot be noted it is opened as after a crash.
-async fn note_end(
-    state: &ControlState,
-    reopening: &Reopening<'_>,
-    disk: &ServedDisk,
-    drained: Drained,
-) {
-    if let Err(error) = reopening.leave(drained).await {
-        state.report(Some(disk.name()), Severity::Warning, &format!("{error:#}"));
     }
 }

@@ -4,21 +4,19 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use forebay_backends::Uri;
-use forebay_core::geometry::ByteRange;
 use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::folders;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
-use forebay_host::population::{self, Population};
+use forebay_host::population::{self, Population, Wanted};
 use forebay_host::shell::quoted;
-use forebay_io::arena::Arena;
-use forebay_shard::{DiskHandle, ShardSender};
+use forebay_shard::{DiskHandle, Missing, ShardSender};
 
 use super::advice::Keeper;
 use super::api::RefusedDisk;
@@ -53,9 +51,6 @@ pub(super) struct Ready {
     pub(super) unit: (scsi::Export, Option<Kept>),
     pub(super) device: Option<(VhostUserSpec, vhost_user::Export)>,
 }
-
-/// Memory that a RAM cache waits for, and which part of it.
-pub(super) type Missing = (Weak<Arena>, ByteRange);
 
 /// A disk, and all others as they are with it.
 pub(super) type Among<'a> = (&'a DiskSpec, &'a [DiskSpec]);
@@ -138,8 +133,8 @@ impl Opener {
     /// The shard cannot take it.
     pub(super) async fn hand_over(&self, disk: &DiskSpec, opened: Opened) -> Result<Ready> {
         let shard = self.shards.for_disk(&self.spec(), &disk.name);
-        let (ready, missing) = self.hand_over_to(shard, disk, opened, None).await?;
-        self.give_memory(&ready, missing);
+        let (ready, wanted) = self.hand_over_to(shard, disk, opened, None).await?;
+        self.give_memory(wanted);
         Ok(ready)
     }
 
@@ -154,7 +149,7 @@ impl Opener {
         disk: &DiskSpec,
         mut opened: Opened,
         ended: Option<&ServedDisk>,
-    ) -> Result<(Ready, Option<Missing>)> {
+    ) -> Result<(Ready, Option<Wanted>)> {
         for (severity, text) in &opened.notes {
             self.events.report(Some(&disk.name.0), *severity, text.clone());
         }
@@ -173,12 +168,15 @@ impl Opener {
         let memory = opened.wait_for_memory();
         let new = (&disk.name, opened.into_new_disk(disk));
         let of_before = ended.map(|ended| &ended.handle);
-        let handle = self.shards.hand_over(shard, &self.spec(), new, of_before).await;
-        let handle = handle.context("its shard cannot take it")?;
+        let handed_over = self.shards.hand_over(shard, &self.spec(), new, of_before).await;
+        let (handle, resizes) = handed_over.context("its shard cannot take it")?;
+        let name = disk.name.0.as_str().into();
+        let missing = |(memory, place)| Missing { disk: name, memory, place, resizes };
+        let wanted = memory.map(missing).map(|missing| handle.wants_memory(missing));
         let on_host = (place, disk.flash.as_ref().map(|flash| flash.path.clone()));
         let served = ServedDisk::new(info, handle.clone(), Arc::new(advice), on_host, probe);
         let (name, disk) = (disk.name.clone(), Arc::new(served));
-        Ok((Ready { name, disk, handle, export, unit, device }, memory))
+        Ok((Ready { name, disk, handle, export, unit, device }, wanted))
     }
 
     /// Leaves so many bytes to a disk that is opened again, while other RAM caches get memory.
@@ -187,10 +185,9 @@ impl Opener {
     }
 
     /// Gives a disk the memory that its RAM cache waits for.
-    pub(super) fn give_memory(&self, disk: &Ready, missing: Option<Missing>) {
-        if let Some((memory, place)) = missing {
-            let name = disk.name.0.as_str().into();
-            self.population.give(disk.handle.wants_memory(name, memory, place));
+    pub(super) fn give_memory(&self, wanted: Option<Wanted>) {
+        if let Some(wanted) = wanted {
+            self.population.give(wanted);
         }
     }
 

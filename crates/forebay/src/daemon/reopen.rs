@@ -21,7 +21,7 @@ use forebay_core::config::Mode;
 use forebay_core::engine::ConfigError;
 use forebay_host::events::Severity;
 use forebay_host::fence::is_in_use;
-use forebay_host::population::Kept;
+use forebay_host::population::{Kept, Wanted};
 use forebay_shard::Drained;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::api::DiskInfo;
 use super::control::ControlState;
 use super::ending::{self, Left};
-use super::opener::{Among, Missing, Ready};
+use super::opener::{Among, Ready};
 use super::opening::Opened;
 use super::served::ServedDisk;
 use super::settings::Keeping;
@@ -214,13 +214,14 @@ impl<'a> Reopening<'a> {
             }
             return ended;
         }
-        Err(self.open_once_ended(ending, before, leaves_pool))
+        let ended = self.ended(async move { ending.await? });
+        Err(self.open_once_ended(ended, before, leaves_pool))
     }
 
-    /// Opens it as it was, on a task of its own, once it has ended, which takes long. Why its clients wait.
+    /// Opens it as it was, on a task of its own, once it has `ended` and that was noted, which takes long. Why its clients wait.
     pub(super) fn open_once_ended(
         &self,
-        ending: JoinHandle<Result<Drained>>,
+        ended: impl Future<Output = Result<()>> + Send + 'static,
         before: Among<'_>,
         leaves_pool: bool,
     ) -> anyhow::Error {
@@ -233,15 +234,12 @@ impl<'a> Reopening<'a> {
         tokio::spawn(async move {
             let reopening = Reopening::of(&state, &served);
             // One that did not end lets its clients go on.
-            let Ok(Ok(drained)) = ending.await else {
+            if ended.await.is_err() {
                 served.note_unopened(None);
                 if leaves_pool {
                     reopening.take_mode_back(&disk).await;
                 }
                 return;
-            };
-            if let Err(error) = reopening.leave(drained).await {
-                reopening.report(Severity::Warning, &format!("{error:#}"));
             }
             reopening.open_some_time((&disk, &disks)).await;
         });
@@ -303,6 +301,25 @@ impl<'a> Reopening<'a> {
         }
     }
 
+    /// Waits until it has ended, and notes how. Where that cannot be noted it is opened as after a crash.
+    ///
+    /// # Errors
+    /// It goes on.
+    pub(super) fn ended<F: Future<Output = Result<Drained>> + Send + 'static>(
+        &self,
+        ending: F,
+    ) -> impl Future<Output = Result<()>> + Send + use<F> {
+        let (state, served) = (self.state.clone(), self.served.clone());
+        async move {
+            let drained = ending.await?;
+            let reopening = Reopening::of(&state, &served);
+            if let Err(error) = reopening.leave(drained).await {
+                reopening.report(Severity::Warning, &format!("{error:#}"));
+            }
+            Ok(())
+        }
+    }
+
     /// Notes how it has ended; where everything is.
     pub(super) async fn leave(&self, drained: Drained) -> Result<Left> {
         let left = ending::left(&drained);
@@ -339,9 +356,9 @@ impl<'a> Reopening<'a> {
     }
 
     /// The one that has taken its place is served from now on, and gets the memory that it waits for.
-    pub(super) fn serve(&self, (ready, missing): (Ready, Option<Missing>)) {
+    pub(super) fn serve(&self, (ready, wanted): (Ready, Option<Wanted>)) {
         ready.disk.go_on_from(&self.served);
-        self.state.opener.give_memory(&ready, missing);
+        self.state.opener.give_memory(wanted);
         if ready.disk.info.size > self.served.info.size {
             tokio::task::spawn_blocking(self.state.tell_size(&ready.disk));
         }
@@ -405,7 +422,7 @@ impl<'a> Reopening<'a> {
         shard: usize,
         disk: &DiskSpec,
         opened: Opened,
-    ) -> Result<(Ready, Option<Missing>)> {
+    ) -> Result<(Ready, Option<Wanted>)> {
         self.state.opener.hand_over_to(shard, disk, opened, Some(&self.served)).await
     }
 

@@ -88,7 +88,8 @@ impl Shards {
         matches!(timeout(ANSWER_MAX, self.senders[shard].turn()).await, Ok(Some(_)))
     }
 
-    /// Hands a disk over, in the place of one that has ended beneath its clients, or in none.
+    /// Hands a disk over, in the place of one that has ended beneath its clients, or in none. With how often the RAM cache there
+    /// was resized until then.
     ///
     /// # Errors
     /// The shard cannot take it; the clients wait on.
@@ -98,20 +99,17 @@ impl Shards {
         spec: &DaemonSpec,
         (name, new): (&Name, NewDisk),
         ended: Option<&DiskHandle>,
-    ) -> Result<DiskHandle> {
-        let handle = match ended {
-            None => self.senders[shard].add(new).await?,
-            Some(ended) => {
-                self.senders[shard].replace(ended, new).await?;
-                ended.clone()
-            }
+    ) -> Result<(DiskHandle, u64)> {
+        let handed_over = match ended {
+            None => (self.senders[shard].add(new).await?, 0),
+            Some(ended) => (ended.clone(), self.senders[shard].replace(ended, new).await?),
         };
         lock(&self.of_disks).insert(name.clone(), shard);
         if let Some(target) = target_of(spec, name) {
             // The first one decides, until all move.
             lock(&self.of_targets).entry(target.target.0.clone()).or_insert(shard);
         }
-        Ok(handle)
+        Ok(handed_over)
     }
 
     /// The disks of these targets have moved.

@@ -17,6 +17,21 @@ fn targets_with(disk: &str, addresses: &[&str]) -> Vec<IscsiSpec> {
     crate::config::file::parse(&text, Name("test".into())).unwrap().targets
 }
 
+#[tokio::test]
+async fn a_target_takes_no_disk_of_another_shard() {
+    let [a, b] = ["a", "b"].map(|name| Name(name.into()));
+    let mut targets = targets_with("a", &["127.0.0.1:0"]);
+    targets[0].luns.insert(4, b.clone());
+    let portals = Portals::new(Arc::default());
+    let (first, _shard) = testing::hung_as(1, 1 << 20);
+    let (_kept, errors) = portals.attach(&targets, &a, unit_disk(&first, 1 << 20)).await;
+    assert!(errors.is_empty(), "{errors:?}");
+    let (second, _other) = testing::hung_as(2, 1 << 20);
+    let (_, errors) = portals.attach(&targets, &b, unit_disk(&second, 1 << 20)).await;
+    assert!(errors[0].to_string().contains("is on another shard"), "{errors:?}");
+    assert_eq!(portals.bound_to(&first).len(), 1);
+}
+
 fn unit_disk(handle: &DiskHandle, size: u64) -> UnitDisk {
     let export = scsi::Export {
         name: "db".into(),
