@@ -115,6 +115,11 @@ def a_disk_that_cannot_be_opened_again_is_shown_so_and_can_be_ended(bed):
     reader = wait_for_nothing()
     force("detach")
     has_ended(reader)
+    # Nobody but who asks for it opens it, also where it could be.
+    export(bed)
+    assert told(bed, served, "set", "b", "--ram", "4MiB")["b"] == ("changed", None)
+    served.reload()
+    has_ended(reader)
     assert served.server.stop() == 0
     with open(served.server.log_path) as log:
         said = [line for line in log if "ended: everything" in line]

@@ -414,12 +414,17 @@ async fn give_up(state: &Arc<ControlState>, disk: &Arc<ServedDisk>) -> Result<Op
             Some(configured) => refused::kept_in_log(state, configured).await,
             None => None,
         };
-        state.note_ended(disk, None);
         let why = disk.unopened().unwrap_or_default();
         let log = kept.as_ref().map_or(String::new(), |kept| format!(". Its write log {kept}"));
         let text = format!("the disk was detached with --force, and its clients ended: {why}{log}");
-        let given_up = |kept| format!("it was detached with --force, and its write log {kept}");
+        let given_up = |kept| {
+            format!(
+                "it was detached with --force, and its write log {kept}: 'forebay disk open {}' goes on with it",
+                disk.name()
+            )
+        };
         disk.note_unopened(kept.as_ref().map(given_up));
+        state.note_ended(disk, None);
         (text, kept)
     };
     state.report(Some(disk.name()), Severity::Warning, &text);

@@ -372,6 +372,11 @@ impl ControlState {
         self.close_flash_but_of("").await;
     }
 
+    /// The refused disks that may be tried again: none that was served and has ended.
+    pub(super) fn may_be_tried(&self) -> Vec<RefusedDisk> {
+        lock(&self.lists.refused).clone()
+    }
+
     /// The disks that are configured and not served.
     pub(super) fn refused(&self) -> Vec<RefusedDisk> {
         let disks = self.disks();
@@ -380,7 +385,12 @@ impl ControlState {
             let (name, backend) = (disk.name().to_owned(), disk.info.backend.clone());
             Some(RefusedDisk { name, backend, reason, pool: None, is_tried_again: false })
         });
-        lock(&self.lists.refused).iter().cloned().chain(in_trouble).collect()
+        // One that somebody has tried to open since is refused in words of its own.
+        let mut refused = self.may_be_tried();
+        let is_new = |disk: &RefusedDisk| refused.iter().all(|it| it.name != disk.name);
+        let others: Vec<_> = in_trouble.filter(is_new).collect();
+        refused.extend(others);
+        refused
     }
 
     /// The names of the disks that are configured and were detached.

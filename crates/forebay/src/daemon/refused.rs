@@ -338,7 +338,7 @@ pub(super) async fn follow(state: Arc<ControlState>) {
 
 /// Tries to serve those of the refused disks whose storage and flash answer.
 pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&RefusedDisk) -> bool) {
-    for disk in state.refused().into_iter().filter(&which) {
+    for disk in state.may_be_tried().into_iter().filter(&which) {
         let Ok(spec) = find(state, &disk.name) else { continue };
         let is_new = !state.looks.are_under_way(&spec);
         if !is_new || state.looks.answers(&state.opener, &spec, LOOK_MAX).await != Some(true) {
@@ -346,7 +346,7 @@ pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&Refused
         }
         let Ok(_one) = state.opening_turn().await else { continue };
         // Somebody may have opened it meanwhile, and detached it.
-        if state.refused().iter().any(|it| it.name == disk.name && which(it)) {
+        if state.may_be_tried().iter().any(|it| it.name == disk.name && which(it)) {
             // Why not, it tells itself, when that is something else than before.
             let _ = serve_in_turn(state, &disk.name, None).await;
         }

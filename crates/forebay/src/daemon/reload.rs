@@ -19,7 +19,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 
-use super::api::{Change, Reloaded};
+use super::api::{Change, RefusedDisk, Reloaded};
 use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
 use super::settings::Keeping;
@@ -379,10 +379,11 @@ pub(super) async fn take_over(
         changes[at].error = (!said.is_empty()).then(|| said.join("; "));
     }
     http::open(state).await;
-    // Those that are new were tried a moment ago.
-    let is_new =
-        |name: &str| found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == name));
-    for disk in state.refused().iter().filter(|disk| !is_new(&disk.name)) {
+    // Those that are new were tried a moment ago. Whoever asks about one disk does not wait for storage of others.
+    let is_tried = |disk: &&RefusedDisk| {
+        !is_added(&disk.name) && asked.is_none_or(|asked| asked.0 == disk.name)
+    };
+    for disk in state.may_be_tried().iter().filter(is_tried) {
         let _ = refused::serve(state, &disk.name, None).await;
     }
     missing

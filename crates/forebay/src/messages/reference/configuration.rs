@@ -65,7 +65,7 @@ pub(super) fn page() -> String {
     page.push_str("\n## [[disk]]\n");
     paragraph(
         &mut page,
-        "One table for each disk, at least one. All keys but `name` and `backend` are also \
+        "One table for each disk. All keys but `name` and `backend` are also \
          [options of `forebay run`](cli.md#forebay-run).",
     );
     disk(&tree, &definition("disk")["properties"], &mut page);
