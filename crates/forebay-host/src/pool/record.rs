@@ -118,9 +118,9 @@ impl Pool {
         let Some(number) = found.or_else(|| self.number_for_a_new_disk()) else {
             let (shown, disks) = (self.file.path().display(), self.admitted.len());
             bail!(
-                "the flash {shown} holds {disks} disks already, all of them served or with writes or reservations of \
-                 their own: 'forebay pool show {}' lists them; start one that is not needed and detach it, or give \
-                 this disk other flash",
+                "the flash {shown} holds {disks} disks already: each is served, was served since Forebay opened this flash, or has \
+                 writes or reservations of its own. 'forebay pool show {}' lists them. Start one that is not needed and detach \
+                 it, give this disk other flash, or start Forebay again: it uses anew what detached disks have left",
                 quoted(self.file.path())
             )
         };
