@@ -188,9 +188,10 @@ impl PoolOwner {
         Ok((PoolOwner { file, thread: Some(thread), wishes, ended: Some(ended) }, handle))
     }
 
-    /// True when another file, or none, is where the pool was opened.
-    pub fn has_moved(&self) -> bool {
-        !self.file.is_at_its_path()
+    /// Looks whether another file, or none, is where the pool was opened; that may wait for the file system.
+    pub fn has_moved(&self) -> impl FnOnce() -> bool + use<> {
+        let file = self.file.clone();
+        move || !file.is_at_its_path()
     }
 
     /// Waits for the thread to end, however it does; to be asked for once.

@@ -26,7 +26,7 @@ use super::{Dirty, Pool, Snapshot, bytes, recover};
 use crate::folders;
 
 /// A pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PoolReport {
     /// Where the pool is.
     pub path: String,
@@ -244,6 +244,11 @@ fn segments(tables: &Tables) -> SegmentCounts {
 }
 
 /// A pool, without what is wrong with it and its disks.
+/// Tells what an open pool is, and not what is in it; reads nothing.
+pub fn outline(pool: &Pool) -> PoolReport {
+    report(pool.file.path(), &pool.tables)
+}
+
 fn report(path: &Path, tables: &Tables) -> PoolReport {
     PoolReport {
         path: path.display().to_string(),

@@ -19,10 +19,11 @@ use anyhow::Result;
 
 use super::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
 use super::figures::Figures;
+use super::flash::Flash;
 use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
 use super::opener::{self, Opener, Ready};
-use super::refused::Looks;
+use super::questions::{About, FLASH_MAX, in_time};
 use super::served::ServedDisk;
 use super::watch::Watch;
 use super::{
@@ -51,7 +52,6 @@ pub struct ControlState {
     /// Looks at primary storage.
     watch: Watch,
     pub(super) turns: Turns,
-    pub(super) looks: Arc<Looks>,
     pub(super) end: End,
     /// What happened.
     pub events: Arc<EventLog>,
@@ -199,7 +199,6 @@ impl ControlState {
             frontends,
             watch,
             turns: Turns::default(),
-            looks: Arc::default(),
             end: End::default(),
             events,
             sender,
@@ -350,20 +349,30 @@ impl ControlState {
         let spec = self.opener.spec();
         let asked = spec.disks.iter().filter(|it| it.name.0 != name && !is_known(&it.name.0));
         let of_asked = asked.filter_map(|disk| Some(disk.flash.as_ref()?.path.clone()));
-        let used: BTreeSet<PathBuf> = of_served.chain(of_asked).collect();
+        let of_late = self.opener.questions.disks().into_iter().filter_map(|(_, flash)| flash);
+        let used: BTreeSet<PathBuf> = of_served.chain(of_asked).chain(of_late).collect();
+        self.let_go(move |flash| flash.close_unused(&used)).await;
+    }
+
+    /// Lets go of pools; what hangs is not waited for long, and by the first one alone.
+    async fn let_go(&self, close: impl FnOnce(&Flash) + Send + 'static) {
         let flash = self.opener.flash.clone();
-        let _ = tokio::task::spawn_blocking(move || flash.close_unused(&used)).await;
+        let closing = self.opener.questions.begin(About::Unused, move || close(&flash));
+        if let Ok(mut closed) = closing {
+            in_time(&mut closed, FLASH_MAX).await;
+        }
     }
 
     /// Lets go of the flash of a disk that is to be opened, if it is not at its path any more and no disk uses it.
     pub(super) async fn close_moved_flash(&self, disk: &DiskSpec) {
         let Some(path) = disk.flash.as_ref().map(|flash| flash.path.clone()) else { return };
         let uses = |it: &Arc<ServedDisk>| it.in_pool().is_some_and(|(at, _)| at == path);
-        if self.disks().iter().any(|it| it.ended().is_none() && uses(it)) {
+        let is_used = self.disks().iter().any(|it| it.ended().is_none() && uses(it));
+        let late = self.opener.questions.disks();
+        if is_used || late.iter().any(|(_, flash)| flash.as_ref() == Some(&path)) {
             return;
         }
-        let flash = self.opener.flash.clone();
-        let _ = tokio::task::spawn_blocking(move || flash.close_if_moved(&path)).await;
+        self.let_go(move |flash| flash.close_if_moved(&path)).await;
     }
 
     /// Lets go of the flash of disks that have ended; not while a disk is opened for long, which may be about to use it.

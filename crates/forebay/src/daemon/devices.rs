@@ -24,6 +24,7 @@ use super::api::{Change, DeviceChange, Reloaded};
 use super::control::{ControlState, refuse};
 use super::opener::Opener;
 use super::placement;
+use super::questions::{About, FLASH_MAX};
 use super::settings::keep;
 use super::{dry_run, refused, reload};
 use crate::config::difference::{Difference, differences, is_same_pool};
@@ -72,7 +73,7 @@ async fn add(
     let devices = known.devices.clone();
     let looked_at = device.clone();
     let disks = placement::served(state, &old);
-    refused::blocking(state, move |_| {
+    ask(state, &device, move |_| {
         if let Some(known) = devices.iter().find(|it| is_same(it, &looked_at)) {
             bail!("the pool has the device {} already", known.display());
         }
@@ -98,6 +99,20 @@ async fn add(
     Ok(Reloaded { file: shown(&after), dry_run, changes, overridden: Vec::new() })
 }
 
+/// Finds out something about a device; who changes something does not wait long for one that hangs.
+///
+/// # Errors
+/// It does not answer in time, or what the question finds.
+async fn ask<T: Send + 'static>(
+    state: &ControlState,
+    device: &Path,
+    question: impl FnOnce(&Opener) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (opener, about) = (state.opener.clone(), About::Flash(device.to_owned()));
+    let answer = state.opener.questions.ask(about, FLASH_MAX, move || question(&opener)).await;
+    answer.unwrap_or_else(|why| Err(why.of(&format!("the flash {}", device.display()))))
+}
+
 /// Finds what a device has that is needed and of a disk that is `served` from elsewhere: a start would find the disk twice.
 ///
 /// # Errors
@@ -119,11 +134,12 @@ fn check_no_former_writes(device: &Path, found: &[Placed], served: &[DiskSpec]) 
 
 async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Result<Reloaded> {
     let old = state.opener.spec();
-    let (name, device) = found(&old, &device)?;
+    let (known, asked) = (old.clone(), device.clone());
+    let (name, device) = ask(state, &device, move |_| found(&known, &asked)).await?;
     let before = sources(&old)?;
     let stays = staying(&old, state, &device);
     let leaving = device.clone();
-    refused::blocking(state, move |opener| check_nothing_else(opener, &leaving, &stays)).await?;
+    ask(state, &device, move |opener| check_nothing_else(opener, &leaving, &stays)).await?;
     let mut after = before.clone();
     after.changes.drain_device(&name, &device);
     let new = reload::prepared(state, after.spec_after(&old)?).await?;
@@ -164,7 +180,7 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
         let left = device.clone();
         let done = match check_moved(&changes) {
             Ok(()) => {
-                refused::blocking(state, move |opener| check_nothing_else(opener, &left, &[])).await
+                ask(state, &device, move |opener| check_nothing_else(opener, &left, &[])).await
             }
             stays => stays,
         };
@@ -254,9 +270,11 @@ fn staying(spec: &DaemonSpec, state: &ControlState, device: &Path) -> Vec<String
 /// # Errors
 /// That, or the device cannot be looked at.
 fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Result<()> {
-    let open = opener.flash.pools().into_iter().find(|(path, _)| is_same(path, device));
+    let real = std::fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
+    let pools = opener.flash.pools();
+    let open = pools.into_iter().find(|open| open.path == device || open.real == real);
     let (found, _) = match open {
-        Some((_, open)) => report::placed(&pool::lock(&open)),
+        Some(open) => report::placed(&pool::lock(&open.pool)),
         None => report::placed_at(device).with_context(|| {
             format!(
                 "{} cannot be looked at, and may have writes that are nowhere else. When it is gone for ever, give 'forebay \

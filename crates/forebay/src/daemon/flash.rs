@@ -10,26 +10,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use forebay_host::events::EventSender;
 use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::pool::owner::{PoolHandle, PoolOwner};
+use forebay_host::pool::report::{self, PoolReport};
 use forebay_host::pool::{self, Pool, Share, SharedPool};
 use forebay_host::warm::ring_bytes_max;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::control::lock;
-use crate::config::DiskSpec;
+use super::questions::{About, Questions};
+use crate::config::{DaemonSpec, DiskSpec};
+
+/// A pool that is open.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenPool {
+    /// The path that it was opened by.
+    pub(crate) path: PathBuf,
+    /// The same without links, as it was then: flash that hangs cannot be asked.
+    pub(crate) real: PathBuf,
+    pub(crate) pool: SharedPool,
+    /// What it said last, of itself at least.
+    pub(crate) said: Arc<Mutex<PoolReport>>,
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Flash {
     events: EventSender,
     pools: Mutex<BTreeMap<PathBuf, Open>>,
-    /// One is opened after the other.
-    opening: Mutex<()>,
+    /// Those that are opened, or were: each by one at a time.
+    opening: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>>,
+    /// Those to flash, and to the storage of disks, that may hang.
+    pub(super) questions: Questions,
     runtime: Handle,
     /// Takes the paths of pools whose owner has ended by itself.
     failures: UnboundedSender<PathBuf>,
@@ -37,7 +54,7 @@ pub(super) struct Flash {
 
 #[derive(Debug)]
 struct Open {
-    pool: SharedPool,
+    of: OpenPool,
     handle: PoolHandle,
     owner: PoolOwner,
     /// Its owner was told to end.
@@ -51,16 +68,21 @@ impl Flash {
     pub(super) fn new(events: EventSender) -> (Flash, UnboundedReceiver<PathBuf>) {
         let (failures, failed) = unbounded_channel();
         let (pools, opening, runtime) = (Mutex::default(), Mutex::default(), Handle::current());
-        (Flash { events, pools, opening, runtime, failures }, failed)
+        let questions = Questions::default();
+        (Flash { events, pools, opening, questions, runtime, failures }, failed)
     }
 
-    /// Opens the flash of disks, as far as it is not open; may wait for it. What cannot be opened is left out: its disks find
-    /// out why.
-    pub(super) fn open(&self, disks: &[DiskSpec]) {
-        let paths: BTreeSet<&PathBuf> = disks.iter().filter_map(path).collect();
-        for path in paths {
-            let _ = self.find_or_open(path, disks);
-        }
+    /// Opens the flash of all disks, as far as it is not open. What cannot be opened, or takes longer than this, is left out:
+    /// its disks find out why. Nor is flash opened that still owes an answer.
+    pub(super) async fn open(self: &Arc<Self>, spec: &Arc<DaemonSpec>, patience: Duration) {
+        let paths: BTreeSet<PathBuf> = spec.disks.iter().filter_map(path).cloned().collect();
+        let of = paths.into_iter().filter(|path| !self.questions.is_any_out(path));
+        let of = of.map(|path| (path.clone(), About::Opening(path)));
+        let open = |path: &PathBuf| {
+            let (flash, spec, path) = (self.clone(), spec.clone(), path.clone());
+            move || drop(flash.find_or_open(&path, &spec.disks))
+        };
+        self.questions.ask_each(of, patience, open).await;
     }
 
     /// The pool of a disk, where it has one, with room for all of `disks`; may wait for it.
@@ -97,14 +119,15 @@ impl Flash {
     }
 
     fn find(&self, path: &Path) -> Option<(SharedPool, PoolHandle)> {
-        lock(&self.pools).get(path).map(|open| (open.pool.clone(), open.handle.clone()))
+        lock(&self.pools).get(path).map(|open| (open.of.pool.clone(), open.handle.clone()))
     }
 
     fn find_or_open(&self, path: &Path, disks: &[DiskSpec]) -> Result<(SharedPool, PoolHandle)> {
         if let Some(found) = self.find(path) {
             return Ok(found);
         }
-        let _one = lock(&self.opening);
+        let turn = lock(&self.opening).entry(path.to_owned()).or_default().clone();
+        let _one = lock(&turn);
         if let Some(found) = self.find(path) {
             return Ok(found);
         }
@@ -113,6 +136,7 @@ impl Flash {
         if let Some((severity, text)) = pool.take_news() {
             self.events.report(None, severity, text);
         }
+        let said = Arc::new(Mutex::new(report::outline(&pool)));
         let pool: SharedPool = Arc::new(Mutex::new(pool));
         let (mut owner, handle) = PoolOwner::start(pool.clone(), self.events.clone())?;
         let (ended, failures, failed) = (owner.ended(), self.failures.clone(), path.to_owned());
@@ -125,8 +149,9 @@ impl Flash {
                 let _ = failures.send(failed);
             }
         });
-        let (pool_of, handle_of) = (pool.clone(), handle.clone());
-        let open = Open { pool: pool_of, handle: handle_of, owner, ends, is_unquiet: false };
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let of = OpenPool { path: path.to_owned(), real, pool: pool.clone(), said };
+        let open = Open { of, handle: handle.clone(), owner, ends, is_unquiet: false };
         lock(&self.pools).insert(path.to_owned(), open);
         Ok((pool, handle))
     }
@@ -172,16 +197,20 @@ impl Flash {
     /// Lets go of the pools that are not `used`, so that their flash is free for others; may wait for them. Nobody opens one
     /// meanwhile.
     pub(super) fn close_unused(&self, used: &BTreeSet<PathBuf>) {
-        self.close(|at, _| !used.contains(at));
+        self.close(|at| !used.contains(at));
     }
 
     /// The same of the one at `path`, if its file is not there any more.
     pub(super) fn close_if_moved(&self, path: &Path) {
-        self.close(|at, open| at == path && open.owner.has_moved());
+        let has_moved = lock(&self.pools).get(path).map(|open| open.owner.has_moved());
+        // Nobody waits meanwhile: its file system may hang.
+        if has_moved.is_some_and(|has_moved| has_moved()) {
+            self.close(|at| at == path);
+        }
     }
 
-    fn close(&self, which: impl Fn(&Path, &Open) -> bool) {
-        let is_free = |at: &PathBuf, open: &mut Open| !open.is_unquiet && which(at, open);
+    fn close(&self, which: impl Fn(&Path) -> bool) {
+        let is_free = |at: &PathBuf, open: &mut Open| !open.is_unquiet && which(at);
         let free: Vec<_> = lock(&self.pools).extract_if(.., is_free).collect();
         for (_, open) in free {
             open.ends.store(true, Ordering::Release);
@@ -190,8 +219,8 @@ impl Flash {
     }
 
     /// Those that are open, by their paths.
-    pub(super) fn pools(&self) -> Vec<(PathBuf, SharedPool)> {
-        lock(&self.pools).iter().map(|(path, open)| (path.clone(), open.pool.clone())).collect()
+    pub(super) fn pools(&self) -> Vec<OpenPool> {
+        lock(&self.pools).values().map(|open| open.of.clone()).collect()
     }
 
     /// Ends all owners, when nobody asks them for anything any more.

@@ -61,6 +61,7 @@ mod placement;
 mod places;
 mod pools;
 pub(crate) mod preflight;
+mod questions;
 mod quiesce;
 mod raw;
 mod refused;
@@ -88,6 +89,7 @@ use flash::{Flash, FlashGuard};
 use frontends::Frontends;
 use inherited::Inherited;
 use opener::Opener;
+use questions::{START_MAX, Silence};
 use unix::UnixSocket;
 use watch::Watch;
 
@@ -135,22 +137,17 @@ impl Daemon {
         let (log, events) = event_log::start(&spec).await?;
         trouble.into_iter().for_each(|text| events.report(None, Severity::Warning, text));
         let inherited = inherited.keep_asked(&spec, &events).await?;
-        let placing = tokio::task::spawn_blocking(move || {
-            let mut spec = (*spec).clone();
-            let news = placement::place(&mut spec, &[], &[]);
-            (Arc::new(spec), news)
-        });
-        let (spec, news) = placing.await?;
-        news.into_iter().for_each(|text| events.report(None, Severity::Warning, text));
         let (flash, flash_failed) = Flash::new(events.clone());
         let flash = Arc::new(flash);
-        let (flash_guard, opening, of) = (FlashGuard(flash.clone()), flash.clone(), spec.clone());
-        tokio::task::spawn_blocking(move || {
-            preflight::check_flash_is_apart(&of)?;
-            opening.open(&of.disks);
-            anyhow::Ok(())
-        })
-        .await??;
+        let flash_guard = FlashGuard(flash.clone());
+        // Flash that hangs keeps no disk on other flash from being served.
+        let (questions, of) = (&flash.questions, (*spec).clone());
+        let placing = placement::place_in_time(questions, of, Vec::new(), Vec::new(), START_MAX);
+        let (spec, news) = placing.await?;
+        let spec = Arc::new(spec);
+        news.into_iter().for_each(|text| events.report(None, Severity::Warning, text));
+        preflight::check_flash_is_apart(questions, &spec, START_MAX).await?;
+        flash.open(&spec, START_MAX).await;
         let state = spec.state_dir.clone().or_else(folders::state_folder);
         let shards = (0..spec.shards)
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
@@ -302,11 +299,19 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
         for (index, disk) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
-            let (opener, looks, of) = (opener.clone(), control.looks.clone(), disk.clone());
+            let (opener, of) = (opener.clone(), disk.clone());
             // Who has one disk waits for it.
             let opened = tokio::spawn(async move {
                 if !is_alone {
-                    looks.wait(&opener, &of, refused::START_MAX).await?;
+                    // Flash that has not answered in time is not waited for once more.
+                    let is_silent = of.flash.as_ref().is_some_and(|flash| {
+                        of.unplaced.is_none() && opener.questions.is_any_out(&flash.path)
+                    });
+                    let answers = match is_silent {
+                        true => Err(Silence::Late),
+                        false => opener.wait_for_answers(&of, START_MAX).await,
+                    };
+                    answers.map_err(refused::silent)?;
                 }
                 tokio::task::spawn_blocking(move || opener.open(&of)).await?
             });

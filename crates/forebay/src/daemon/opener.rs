@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_backends::Uri;
@@ -23,6 +24,7 @@ use super::api::RefusedDisk;
 use super::control::lock;
 use super::flash::{self, Flash};
 use super::opening::{self, Opened};
+use super::questions::{About, Questions, Silence};
 use super::reservations::Kept;
 use super::served::ServedDisk;
 use super::shards::Shards;
@@ -39,6 +41,8 @@ pub(super) struct Opener {
     pub(super) shards: Shards,
     population: Population,
     events: EventSender,
+    /// Those to storage and flash that may hang.
+    pub(super) questions: Questions,
 }
 
 /// A disk on its shard, and what its frontends have to know.
@@ -71,7 +75,8 @@ impl Opener {
         events: EventSender,
     ) -> Opener {
         let (spec, shards) = (Mutex::new(spec), Shards::new(shards));
-        Opener { spec, flash, state, shards, population, events }
+        let questions = flash.questions.clone();
+        Opener { spec, flash, state, shards, population, events, questions }
     }
 
     /// The configuration that is in force.
@@ -114,8 +119,27 @@ impl Opener {
         opening::open(&asked, self.flash.of(disk, disks)?, self.state())
     }
 
-    /// Returns when primary storage of a disk that is a file or device, its sidecar and its flash answer at all.
-    pub(super) fn wait_for_answers(&self, disk: &DiskSpec) {
+    /// What a look at the storage and flash of a disk asks.
+    pub(super) fn about_storage(disk: &DiskSpec) -> About {
+        About::Storage(disk.backend.clone(), disk.flash.as_ref().map(|flash| flash.path.clone()))
+    }
+
+    /// Waits until primary storage of a disk that is a file or device, its sidecar and its flash answer at all, so that it is
+    /// not opened in vain, with others waiting for that.
+    ///
+    /// # Errors
+    /// They do not in time.
+    pub(super) async fn wait_for_answers(
+        self: &Arc<Self>,
+        disk: &DiskSpec,
+        patience: Duration,
+    ) -> Result<(), Silence> {
+        let (opener, of) = (self.clone(), disk.clone());
+        let look = move || opener.look(&of);
+        self.questions.ask(Opener::about_storage(disk), patience, look).await
+    }
+
+    fn look(&self, disk: &DiskSpec) {
         let uri = disk.backend.parse::<Uri>();
         let image = uri.as_ref().ok().and_then(Uri::path);
         let sidecar = image.map(|image| image.with_added_extension("forebay"));

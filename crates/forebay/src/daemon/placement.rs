@@ -11,31 +11,92 @@
 //!
 //! **Invariant:** a disk gets a device that it did not have only when no device of its pool has anything of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Result;
 use forebay_backends::Uri;
+use forebay_host::pool;
 use forebay_host::pool::report::{self, Placed};
-use forebay_host::pool::{self, SharedPool};
 
 use super::control::ControlState;
+use super::flash::OpenPool;
+use super::questions::{About, FLASH_MAX, Questions, Silence};
 use crate::config::pools::{PoolSpec, is_same};
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// Gives each disk of a pool one of its devices; may wait for them. `served` are disks that a daemon serves, and `open`
 /// the devices that it has open. What is wrong with devices that had to be looked at.
-pub(crate) fn place(
-    spec: &mut DaemonSpec,
-    served: &[DiskSpec],
-    open: &[(PathBuf, SharedPool)],
-) -> Vec<String> {
+pub(crate) fn place(spec: &mut DaemonSpec, served: &[DiskSpec], open: &[OpenPool]) -> Vec<String> {
     keep(spec, served);
+    let look_at = |path: PathBuf| {
+        let found = look(&path, open);
+        (path, found)
+    };
+    put_all(spec, Devices::of_looks(wanted(spec).into_iter().map(look_at)))
+}
+
+/// The same, where nothing is waited for longer than this: a device that does not answer in time cannot be looked at.
+///
+/// # Errors
+/// It cannot be told which devices its disks are on.
+pub(super) async fn place_in_time(
+    questions: &Questions,
+    spec: DaemonSpec,
+    served: Vec<DiskSpec>,
+    open: Vec<OpenPool>,
+    patience: Duration,
+) -> Result<(DaemonSpec, Vec<String>)> {
+    let (open, mut spec) = (Arc::new(open), kept(questions, spec, served, patience).await?);
+    let of = wanted(&spec).into_iter().map(|path| (path.clone(), About::Flash(path)));
+    let look_at = |path: &PathBuf| {
+        let (path, open) = (path.clone(), open.clone());
+        move || look(&path, &open)
+    };
+    let looks = questions.ask_each(of, patience, look_at).await.into_iter().map(|(path, found)| {
+        let found = found.unwrap_or_else(|why| Look::silent(&path, why));
+        (path, found)
+    });
+    let news = put_all(&mut spec, Devices::of_looks(looks));
+    Ok((spec, news))
+}
+
+/// The same for the disks that are served alone, in time; no device is looked at.
+///
+/// # Errors
+/// It cannot be told where paths lead.
+pub(super) async fn kept(
+    questions: &Questions,
+    mut spec: DaemonSpec,
+    served: Vec<DiskSpec>,
+    patience: Duration,
+) -> Result<DaemonSpec> {
+    let about = About::Path(PathBuf::new());
+    let keeping = move || {
+        keep(&mut spec, &served);
+        spec
+    };
+    questions
+        .ask(about, patience, keeping)
+        .await
+        .map_err(|why| why.of("the file system of a device"))
+}
+
+/// The devices of pools from which a disk is to have one that it does not have yet.
+fn wanted(spec: &DaemonSpec) -> Vec<PathBuf> {
+    let pools = spec.disks.iter().filter_map(|disk| pool_of(&spec.pools, disk));
+    let mut known = BTreeSet::new();
+    // Of a device with two paths the one that comes first counts.
+    pools.flat_map(|pool| &pool.devices).filter(|it| known.insert(*it)).cloned().collect()
+}
+
+/// Gives each disk that has no device of its pool one of those that were looked at. What is wrong with these.
+fn put_all(spec: &mut DaemonSpec, mut devices: Devices) -> Vec<String> {
     let pools = spec.pools.clone();
-    let mut devices = Devices::default();
     for disk in &mut spec.disks {
         let Some(pool) = pool_of(&pools, disk) else { continue };
-        pool.devices.iter().for_each(|path| devices.look(path, open));
         match devices.with(pool, disk) {
             Ok(Some(device)) => put(disk, &device),
             Ok(None) => disk.unplaced = devices.unreadable(pool),
@@ -63,25 +124,28 @@ pub(super) async fn place_again(state: &Arc<ControlState>) {
     let Ok(_one) = state.turns.placing.try_lock() else { return };
     let old = state.opener.spec();
     let mut spec = (*old).clone();
-    let is_there = |pool: &PoolSpec| pool.devices.iter().all(|device| device.exists());
-    let pools = spec.pools.clone();
-    let (mut without, mut is_any_there) = (Vec::new(), false);
+    let mut without = Vec::new();
     for disk in spec.disks.iter_mut().filter(|disk| disk.unplaced.is_some()) {
-        if let Some(pool) = pool_of(&pools, disk) {
-            is_any_there |= is_there(pool);
+        if pool_of(&old.pools, disk).is_some() {
             disk.unplaced = None;
             without.push(disk.name.to_string());
         }
     }
-    if !is_any_there {
+    let questions = &state.opener.questions;
+    let of = wanted(&spec).into_iter().map(|device| (device.clone(), About::Path(device)));
+    let exists = |device: &PathBuf| {
+        let device = device.clone();
+        move || device.exists()
+    };
+    let there = questions.ask_each(of, FLASH_MAX, exists).await;
+    let is_there = |device| there.iter().any(|(it, found)| it == device && *found == Ok(true));
+    let mut asked_for = spec.disks.iter().filter_map(|disk| pool_of(&old.pools, disk));
+    if !asked_for.any(|pool| pool.devices.iter().all(is_there)) {
         return;
     }
-    let (served, opener) = (served(state, &spec), state.opener.clone());
-    let placing = tokio::task::spawn_blocking(move || {
-        place(&mut spec, &served, &opener.flash.pools());
-        spec
-    });
-    let Ok(spec) = placing.await else { return };
+    let (served, open) = (served(state, &spec), state.opener.flash.pools());
+    let placing = place_in_time(questions, spec, served, open, FLASH_MAX).await;
+    let Ok((spec, _)) = placing else { return };
     let has_none = |name: &String| {
         spec.disks.iter().any(|disk| disk.name.0 == *name && disk.unplaced.is_some())
     };
@@ -103,7 +167,7 @@ pub(super) fn served(state: &ControlState, spec: &DaemonSpec) -> Vec<DiskSpec> {
 }
 
 /// Gives each disk of a pool the device that it is served from; looks at no device.
-pub(super) fn keep(spec: &mut DaemonSpec, served: &[DiskSpec]) {
+fn keep(spec: &mut DaemonSpec, served: &[DiskSpec]) {
     for disk in &mut spec.disks {
         let Some(pool) = pool_of(&spec.pools, disk) else { continue };
         let known = served.iter().find(|it| it.name == disk.name);
@@ -116,7 +180,9 @@ pub(super) fn keep(spec: &mut DaemonSpec, served: &[DiskSpec]) {
 
 /// Whether a pool has this device, by whatever path.
 pub(super) fn has_device(pool: &PoolSpec, path: &Path) -> bool {
-    pool.devices.iter().any(|device| is_same(device, path))
+    // Who does not have to ask the file system does not: it may hang.
+    pool.devices.iter().any(|device| device == path)
+        || pool.devices.iter().any(|device| is_same(device, path))
 }
 
 /// The pool that a disk asks for, as long as it has no device of it.
@@ -149,20 +215,37 @@ struct Device {
     left: i128,
 }
 
+/// What a look at a device has found.
+struct Look {
+    /// Where its path leads.
+    real: PathBuf,
+    found: Result<Device, String>,
+}
+
+impl Look {
+    fn silent(path: &Path, why: Silence) -> Look {
+        Look { real: path.to_owned(), found: Err(format!("{:#}", why.of("it"))) }
+    }
+}
+
+fn look(path: &Path, open: &[OpenPool]) -> Look {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let known = open.iter().find(|open| open.path == path || open.real == real);
+    let found = match known {
+        Some(open) => Ok(report::placed(&pool::lock(&open.pool))),
+        None => report::placed_at(path),
+    };
+    let at = known.map_or(path, |open| &open.path).to_owned();
+    let found = found.map(|(disks, room)| Device { path: at, disks, left: room.into() });
+    Look { real, found: found.map_err(|error| format!("{error:#}")) }
+}
+
 impl Devices {
-    /// Looks at a device, once, whatever paths lead to it.
-    fn look(&mut self, path: &Path, open: &[(PathBuf, SharedPool)]) {
-        if self.0.keys().any(|known| is_same(known, path)) {
-            return;
-        }
-        let known = open.iter().find(|(at, _)| is_same(at, path));
-        let found = match known {
-            Some((_, known)) => Ok(report::placed(&pool::lock(known))),
-            None => report::placed_at(path),
-        };
-        let at = known.map_or(path, |(at, _)| at).to_owned();
-        let found = found.map(|(disks, room)| Device { path: at, disks, left: room.into() });
-        self.0.insert(path.to_owned(), found.map_err(|error| format!("{error:#}")));
+    /// Those that were looked at, each once, whatever paths lead to it.
+    fn of_looks(looks: impl Iterator<Item = (PathBuf, Look)>) -> Devices {
+        let mut known = BTreeSet::new();
+        let new = looks.filter(|(_, look)| known.insert(look.real.clone()));
+        Devices(new.map(|(path, look)| (path, look.found)).collect())
     }
 
     fn of<'a>(&'a self, pool: &'a PoolSpec) -> impl Iterator<Item = &'a Device> {

@@ -1,7 +1,7 @@
 //! Requests of the control socket about pools: what is on flash that this daemon uses, and that nobody else may read meanwhile.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use axum::Json;
@@ -13,46 +13,93 @@ use forebay_host::pool;
 use forebay_host::pool::report::{self, DiskReport, PoolReport};
 use forebay_host::pool::survey::RingReport;
 
-use super::control::{ControlState, refuse};
-use super::{placement, refused};
+use super::control::{ControlState, lock, refuse};
+use super::flash::OpenPool;
+use super::placement;
+use super::questions::{About, Silence};
 use crate::messages;
+
+/// Time that a pool has to answer before others wait for what it has.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Time that it has to tell that, for which write logs are read.
+const REPORT_MAX: Duration = Duration::from_secs(20);
+
+/// What is told of one that does not tell it then.
+const SILENT: &str = "it does not answer, or takes long to read: what is told of it is of before";
 
 /// All that it uses, in the order of their paths.
 pub(super) async fn pools(State(state): State<Arc<ControlState>>) -> Response {
-    match reports(&state).await {
-        Ok(reports) => Json(reports).into_response(),
-        Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")),
+    // On a task of its own: who asked may leave, and a pool that is read stays in use until then.
+    match tokio::spawn(async move { reports(&state).await }).await {
+        Ok(Ok(reports)) => Json(reports).into_response(),
+        Ok(Err(error)) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
 
 async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
-    // The log of a disk that is being opened changes.
-    let _one = state.opening_turn().await?;
-    let mut served = Vec::new();
-    for disk in state.disks().iter().filter(|disk| disk.ended().is_none()) {
+    let questions = &state.opener.questions;
+    let of = |pool: OpenPool| (pool.clone(), About::Usage(pool.path));
+    let used = state.opener.flash.pools().into_iter().map(of);
+    // In nobody's turn: one that hangs is locked, perhaps for ever.
+    let looked = questions.ask_each(used, LOOK_MAX, |open| {
+        let pool = open.pool.clone();
+        move || drop(pool::lock(&pool))
+    });
+    let (answer, silent): (Vec<_>, Vec<_>) =
+        looked.await.into_iter().partition(|(_, answer)| answer.is_ok());
+    let told = {
+        // The log of a disk that is being opened changes.
+        let _one = state.opening_turn().await?;
         // One that has ended meanwhile is read as any other that is not served.
-        if let (Some(place), Ok(now)) = (disk.in_pool(), disk.handle.stats().await) {
-            served.push((place, now.engine));
-        }
-    }
-    let (daemon, spec) = (state.info().name, state.opener.spec());
-    let device_of = move |path: &PathBuf| {
-        let pool = spec.pools.iter().find(|pool| placement::has_device(pool, path))?;
-        Some(pool.name.to_string())
+        let known = state.known_figures().await.into_iter();
+        let served: Vec<_> = known
+            .filter_map(|known| {
+                let now = known.figures.as_ref().map(|(_, now)| now.status.engine.clone());
+                Some((known.disk.in_pool()?, now))
+            })
+            .collect();
+        let (served, spec, used_by) = (Arc::new(served), state.opener.spec(), state.info().name);
+        let asked = answer.into_iter().map(|(open, _)| (open.clone(), About::Pool(open.path)));
+        let report = |open: &OpenPool| {
+            let (open, served) = (open.clone(), served.clone());
+            let (spec, used_by) = (spec.clone(), used_by.clone());
+            move || {
+                let pool = pool::lock(&open.pool).snapshot();
+                let of_pool = served.iter().filter(|((flash, _), _)| *flash == open.path);
+                let of_pool: Vec<_> =
+                    of_pool.map(|((_, number), now)| (*number, now.clone())).collect();
+                let shown = report::show_used(&pool, &of_pool, as_known);
+                let device_of = spec.pools.iter().find(|it| placement::has_device(it, &open.path));
+                let device_of = device_of.map(|pool| pool.name.to_string());
+                let report = PoolReport { used_by: Some(used_by), device_of, ..shown };
+                lock(&open.said).clone_from(&report);
+                report
+            }
+        };
+        questions.ask_each(asked, REPORT_MAX, report).await
     };
-    refused::blocking(state, move |opener| {
-        let reports = opener.flash.pools().into_iter().map(|(path, shared)| {
-            let pool = pool::lock(&shared).snapshot();
-            let of_pool = served.iter().filter(|((flash, _), _)| *flash == path);
-            let served: Vec<_> = of_pool.map(|((_, number), now)| (*number, now.clone())).collect();
-            let shown = report::show_used(&pool, &served, with_shard);
-            let (device_of, used_by) = (device_of(&path), Some(daemon.clone()));
-            let path = std::path::absolute(&path).unwrap_or(path);
-            PoolReport { path: path.display().to_string(), used_by, device_of, ..shown }
+    let silent = silent.into_iter().map(|(open, _)| (open, Err(Silence::Late)));
+    let mut all: Vec<_> = told.into_iter().chain(silent).collect();
+    all.sort_by(|(one, _), (other, _)| one.path.cmp(&other.path));
+    let shown = all.into_iter().map(|(OpenPool { path, said, .. }, report)| {
+        let report = report.unwrap_or_else(|_| PoolReport {
+            faults: vec![SILENT.to_owned()],
+            used_by: Some(state.info().name),
+            ..lock(&said).clone()
         });
-        Ok(reports.collect())
-    })
-    .await
+        let path = std::path::absolute(&path).unwrap_or(path);
+        PoolReport { path: path.display().to_string(), ..report }
+    });
+    Ok(shown.collect())
+}
+
+/// What its pool has of a disk that is served, and what its shard said last, if it ever did.
+fn as_known(recorded: DiskReport, now: &Option<Statistics>) -> DiskReport {
+    match now {
+        Some(now) => with_shard(recorded, now),
+        None => recorded,
+    }
 }
 
 /// What its pool has of a disk that is served, and what its shard knows `now`.

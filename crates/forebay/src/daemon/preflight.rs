@@ -18,6 +18,7 @@ use rustix::fs::{Access, access};
 
 use forebay_host::folders;
 
+use super::questions::{About, Questions};
 use super::{opening, placement, raw};
 use crate::config::pools::is_same;
 use crate::config::values::Address;
@@ -92,13 +93,32 @@ fn metadata_of(disk: &DiskSpec) -> u64 {
     metadata_bytes(&disk.engine_config(of_any_size))
 }
 
-/// Refuses flash that is also something else: a pool would be made on it.
+/// Refuses flash that is also something else: a pool would be made on it. Of a path that does not answer in time nobody can
+/// tell, and nothing is made there.
 ///
 /// # Errors
 /// What is the same, and what to do.
-pub(super) fn check_flash_is_apart(spec: &DaemonSpec) -> Result<()> {
-    let found = shared_files(spec).into_iter().find(|users| users.iter().any(|user| user.is_flash));
-    found.map_or(Ok(()), |users| bail!(one_and_the_same(&users)))
+pub(super) async fn check_flash_is_apart(
+    questions: &Questions,
+    spec: &DaemonSpec,
+    patience: Duration,
+) -> Result<()> {
+    let of = users(spec).into_iter().filter_map(|(place, _)| match place {
+        // It is known by now that nobody can tell.
+        Place::Path(path) if questions.is_any_out(&path) => None,
+        Place::Path(path) => Some((path.clone(), About::Path(path))),
+        Place::Export(_) => None,
+    });
+    let who = |path: &PathBuf| {
+        let path = path.clone();
+        move || identity(&path)
+    };
+    let found = questions.ask_each(of, patience, who).await;
+    let found: BTreeMap<_, _> =
+        found.into_iter().filter_map(|(path, who)| Some((path, who.ok()??))).collect();
+    let shared = shared_files(spec, |path| found.get(path).cloned());
+    let wrong = shared.into_iter().find(|users| users.iter().any(|user| user.is_flash));
+    wrong.map_or(Ok(()), |users| bail!(one_and_the_same(&users)))
 }
 
 /// A part of the configuration that uses a file, device or export.
@@ -106,11 +126,13 @@ struct User {
     what: String,
     is_flash: bool,
     is_writer: bool,
+    /// A device of a pool that no disk wants by this path.
+    is_just_listed: bool,
 }
 
 /// Files, devices and exports that two parts of the configuration would write to.
 fn same_files(spec: &DaemonSpec) -> Vec<String> {
-    shared_files(spec).iter().map(|users| one_and_the_same(users)).collect()
+    shared_files(spec, identity).iter().map(|users| one_and_the_same(users)).collect()
 }
 
 fn one_and_the_same(users: &[User]) -> String {
@@ -122,29 +144,64 @@ fn one_and_the_same(users: &[User]) -> String {
     format!("{} are one and the same. {advice}", names.join(" and "))
 }
 
-/// The users of what several use, where one of them would spoil it for the others.
-fn shared_files(spec: &DaemonSpec) -> Vec<Vec<User>> {
-    let mut users: BTreeMap<String, Vec<User>> = BTreeMap::new();
-    for disk in &spec.disks {
-        let Ok(uri) = disk.backend.parse::<Uri>() else { continue };
-        let who = uri.path().map_or_else(|| uri.export(), identity);
+/// Where a part of the configuration has its data.
+enum Place {
+    Path(PathBuf),
+    Export(String),
+}
+
+/// All users, each with its place.
+fn users(spec: &DaemonSpec) -> Vec<(Place, User)> {
+    let of_disk = |disk: &DiskSpec| {
+        let uri = disk.backend.parse::<Uri>().ok()?;
+        let place = match uri.path() {
+            Some(path) => Place::Path(path.to_owned()),
+            None => Place::Export(uri.export()?),
+        };
         let what = format!("primary storage of disk '{}'", disk.name);
-        let user = User { what, is_flash: false, is_writer: is_written(disk, &uri) };
-        if let Some(who) = who {
-            users.entry(who).or_default().push(user);
-        }
-    }
-    for path in flash_paths(spec).keys() {
+        Some((
+            place,
+            User {
+                what,
+                is_flash: false,
+                is_writer: is_written(disk, &uri),
+                is_just_listed: false,
+            },
+        ))
+    };
+    let of_flash = |path: &PathBuf, is_just_listed| {
         let what = format!("the flash {}", path.display());
-        if let Some(who) = identity(path) {
-            users.entry(who).or_default().push(User { what, is_flash: true, is_writer: true });
+        let user = User { what, is_flash: true, is_writer: true, is_just_listed };
+        (Place::Path(path.clone()), user)
+    };
+    let placed = spec.disks.iter().filter(|disk| disk.unplaced.is_none());
+    let wanted: BTreeSet<_> = placed.filter_map(|disk| Some(&disk.flash.as_ref()?.path)).collect();
+    let listed = spec.pools.iter().flat_map(|pool| &pool.devices);
+    let listed = listed.filter(|path| !wanted.contains(path)).map(|path| of_flash(path, true));
+    let wanted = wanted.iter().map(|path| of_flash(path, false));
+    spec.disks.iter().filter_map(of_disk).chain(wanted).chain(listed).collect()
+}
+
+/// The users of what several use, where one of them would spoil it for the others. `identity`: who is at a path.
+fn shared_files(spec: &DaemonSpec, identity: impl Fn(&Path) -> Option<String>) -> Vec<Vec<User>> {
+    let mut of_place: BTreeMap<String, Vec<User>> = BTreeMap::new();
+    for (place, user) in users(spec) {
+        let who = match place {
+            Place::Path(path) => identity(&path),
+            Place::Export(export) => Some(export),
+        };
+        let Some(who) = who else { continue };
+        let known = of_place.entry(who).or_default();
+        // A disk that is served has it by the path of before.
+        if !user.is_just_listed || known.iter().all(|known| !known.is_flash) {
+            known.push(user);
         }
     }
     let is_spoilt = |users: &Vec<User>| {
         let writers = users.iter().filter(|user| user.is_writer).count();
         writers > 1 || users.len() > 1 && users.iter().any(|user| user.is_flash)
     };
-    users.into_values().filter(is_spoilt).collect()
+    of_place.into_values().filter(is_spoilt).collect()
 }
 
 /// Who a file or device is, whatever path leads there. A loop device that shows a file is the file.

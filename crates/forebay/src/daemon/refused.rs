@@ -8,12 +8,10 @@
 //!   served, but not everywhere ──open, or every 10 s──────────────────────────► its frontends
 //! ```
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -23,13 +21,15 @@ use forebay_backends::size::rounded;
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::{self, Decision};
 use forebay_host::pool::Dirty;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::api::{RefusedDisk, Resolved, Sides};
 use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
-use super::opener::{Opener, Ready};
+use super::opener::Opener;
+use super::opening::Opened;
+use super::questions::{About, Answer, Silence, in_time, late};
+use super::reopen::{OPEN_MAX, TAKES_LONG};
 use super::served::ServedDisk;
 use super::{placement, systemd};
 use crate::config::DiskSpec;
@@ -43,88 +43,16 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked at whether a disk is open.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// The same at a start, when paths to storage may have to be found first.
-pub(super) const START_MAX: Duration = Duration::from_secs(15);
-/// Disks whose storage is waited for at a time.
-const LOOKS_MAX: usize = 256;
 /// What is told when they do.
 pub(super) const EVERYWHERE: &str = "the disk is served everywhere now";
 
-/// Who waits for storage and flash to answer at all. What hangs is waited for in nobody's turn, by few, and once: whoever asks
-/// for the same waits for the same.
-#[derive(Debug, Default)]
-pub(super) struct Looks(Mutex<BTreeMap<Looked, Answer>>);
-
-/// Primary storage and flash of a disk.
-type Looked = (String, Option<PathBuf>);
-
-/// Closed when they have answered.
-type Answer = watch::Receiver<()>;
-
-impl Looks {
-    fn of(spec: &DiskSpec) -> Looked {
-        (spec.backend.clone(), spec.flash.as_ref().map(|flash| flash.path.clone()))
-    }
-
-    fn looks(&self) -> MutexGuard<'_, BTreeMap<Looked, Answer>> {
-        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was found before says nothing of now.
-        looks.retain(|_, answer| answer.has_changed().is_ok());
-        looks
-    }
-
-    /// Whether what a disk needs is waited for, and has not answered yet.
-    fn are_under_way(&self, spec: &DiskSpec) -> bool {
-        self.looks().contains_key(&Looks::of(spec))
-    }
-
-    /// Looks whether what a disk needs answers; `None`: too many others are waited for.
-    fn look(&self, opener: &Arc<Opener>, spec: &DiskSpec) -> Option<Answer> {
-        let mut looks = self.looks();
-        if let Some(under_way) = looks.get(&Looks::of(spec)) {
-            return Some(under_way.clone());
-        }
-        if looks.len() >= LOOKS_MAX {
-            return None;
-        }
-        let (waits, answer) = watch::channel(());
-        let (opener, of) = (opener.clone(), spec.clone());
-        tokio::task::spawn_blocking(move || {
-            opener.wait_for_answers(&of);
-            drop(waits);
-        });
-        looks.insert(Looks::of(spec), answer.clone());
-        Some(answer)
-    }
-
-    /// Whether what a disk needs answers in time, as far as it can be looked at.
-    async fn answers(
-        &self,
-        opener: &Arc<Opener>,
-        spec: &DiskSpec,
-        patience: Duration,
-    ) -> Option<bool> {
-        let mut answer = self.look(opener, spec)?;
-        Some(tokio::time::timeout(patience, answer.changed()).await.is_ok())
-    }
-
-    /// Waits until what a disk needs answers, so that it is not opened in vain, with others waiting for that.
-    ///
-    /// # Errors
-    /// It does not in time.
-    pub(super) async fn wait(
-        &self,
-        opener: &Arc<Opener>,
-        spec: &DiskSpec,
-        patience: Duration,
-    ) -> Result<()> {
-        let why = match self.answers(opener, spec, patience).await {
-            Some(true) => return Ok(()),
-            Some(false) => "its primary storage or its flash does not answer",
-            None => "too many other disks have storage that does not answer",
-        };
-        bail!("{why}; that is tried again every {} s", TRY_EVERY.as_secs())
-    }
+/// Why a disk is not opened whose storage, or flash, does not answer.
+pub(super) fn silent(why: Silence) -> anyhow::Error {
+    let why = match why {
+        Silence::Late => "its primary storage or its flash does not answer",
+        Silence::TooMany => "too many other disks have storage that does not answer",
+    };
+    anyhow!("{why}; that is tried again every {} s", TRY_EVERY.as_secs())
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -162,14 +90,23 @@ pub(super) async fn sides(
     let asked = name.clone();
     // On a task of its own: who asked may leave, and what is looked at stays in use until then.
     let look = tokio::spawn(async move {
-        let _one = state.opening_turn().await?;
+        wait_for_answers(&state, &name).await?;
+        let turn = state.opening_turn().await?;
         let spec = find(&state, &name)?;
-        blocking(&state, move |opener| {
-            let (disk, pool) = flash(opener, &spec)?;
+        check_nobody_has(&state, &name)?;
+        let (opener, about) = (state.opener.clone(), about(&spec));
+        let look = move || -> Result<Sides> {
+            let (disk, pool) = flash(&opener, &spec)?;
             let sides = resolve::Sides::open(pool, &disk, opener.state())?;
             Ok(Sides { shown: sides.shown(), text: sides.describe() })
-        })
-        .await
+        };
+        let mut answer = state.opener.questions.begin(about, look).map_err(silent)?;
+        if let Some((sides, _out)) = in_time(&mut answer, OPEN_MAX).await {
+            return sides;
+        }
+        // Others have their turns, and this disk is nobody's else.
+        drop(turn);
+        late(answer).await.context("nobody could look")?.0
     });
     respond(&asked, look).await
 }
@@ -209,6 +146,25 @@ async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decisio
     respond(&asked, work).await
 }
 
+/// Waits for the storage and flash of a disk that is decided about, in nobody's turn.
+///
+/// # Errors
+/// They do not answer.
+async fn wait_for_answers(state: &ControlState, name: &str) -> Result<()> {
+    let answers = state.opener.wait_for_answers(&find(state, name)?, ANSWER_MAX).await;
+    answers
+        .map_err(|_| anyhow!("its primary storage or its flash does not answer: ask again later"))
+}
+
+/// Finds out that somebody opens a disk, looks at it or decides about it, who takes longer than a turn.
+///
+/// # Errors
+/// That.
+fn check_nobody_has(state: &ControlState, name: &str) -> Result<()> {
+    ensure!(!state.is_at_work(name), TAKES_LONG);
+    Ok(())
+}
+
 /// Waits a while for a disk that is opened again beneath its clients, who wait for it.
 async fn wait_for_opening(state: &ControlState, before: &Arc<ServedDisk>) -> Result<()> {
     let give_up = Instant::now() + ANSWER_MAX;
@@ -237,12 +193,13 @@ pub(super) async fn serve(
     name: &str,
     decision: Option<Decision>,
 ) -> Result<Resolved> {
-    if decision.is_none()
-        && let Ok(spec) = find(state, name)
-        && let Err(error) = state.looks.wait(&state.opener, &spec, ANSWER_MAX).await
+    if decision.is_some() {
+        wait_for_answers(state, name).await?;
+    } else if let Ok(spec) = find(state, name)
+        && let Err(why) = state.opener.wait_for_answers(&spec, ANSWER_MAX).await
     {
         // Somebody may have opened it meanwhile.
-        let spec = find(state, name)?;
+        let (spec, error) = (find(state, name)?, silent(why));
         anyhow::ensure!(state.find(name).is_err(), "{error:#}");
         bail!("it is not served: {}", state.refuse(&spec, &error));
     }
@@ -276,6 +233,7 @@ async fn serve_in_turn(
     let spec = find(state, name)?;
     let is_changing = lock(&state.turns.changing).contains(name);
     anyhow::ensure!(!is_changing, "its settings are just being changed: ask again");
+    check_nobody_has(state, name)?;
     let waits = state.waiting_for_opening(name);
     if decision.is_none()
         && let Some(waits) = &waits
@@ -283,24 +241,56 @@ async fn serve_in_turn(
         bail!("{}", waits.unopened().unwrap_or_default());
     }
     state.close_moved_flash(&spec).await;
-    if let Some(decision) = decision.clone() {
-        resolved.decided = Some(decision.name().to_owned());
-        let text = format!("an administrator has decided: {}", decision.done());
-        let of = spec.clone();
-        resolved.warnings = blocking(state, move |opener| {
-            let (disk, pool) = flash(opener, &of)?;
-            resolve::decide(pool, &disk, opener.state(), &decision)
-        })
-        .await?;
-        state.report(Some(name), Severity::Warning, &text);
+    let (opener, of, decided) = (state.opener.clone(), spec.clone(), decision.clone());
+    let is_opened = waits.is_none();
+    let work = move || {
+        let mut warnings = Vec::new();
+        if let Some(decision) = &decided {
+            let (disk, pool) = flash(&opener, &of)?;
+            warnings = resolve::decide(pool, &disk, opener.state(), decision)?;
+        }
+        Ok(Done { warnings, opened: is_opened.then(|| opener.open(&of)) })
+    };
+    let mut answer = state.opener.questions.begin(about(&spec), work).map_err(silent)?;
+    let Some((done, _out)) = in_time(&mut answer, OPEN_MAX).await else {
+        // Others have their turns.
+        tokio::spawn(finish_late(state.clone(), spec.clone(), decision, answer));
+        ensure!(is_opened, TAKES_LONG);
+        bail!("it is not served: {}", state.refuse(&spec, &anyhow!(TAKES_LONG)));
+    };
+    resolved.decided = decision.as_ref().map(|decision| decision.name().to_owned());
+    resolved.warnings = finish(state, &spec, decision, done).await?;
+    Ok((resolved, waits))
+}
+
+/// What was done about a disk on a thread of its own.
+struct Done {
+    /// What came of a decision.
+    warnings: Vec<String>,
+    /// None: it is opened beneath clients who wait.
+    opened: Option<Result<Opened>>,
+}
+
+/// Serves a disk that was opened; what somebody has to know of that, and of a decision.
+async fn finish(
+    state: &Arc<ControlState>,
+    spec: &DiskSpec,
+    decision: Option<Decision>,
+    done: Result<Done>,
+) -> Result<Vec<String>> {
+    let (name, Done { mut warnings, opened }) = (&spec.name.0, done?);
+    if let Some(decision) = &decision {
+        tell_decided(state, name, decision);
     }
-    if waits.is_some() {
-        return Ok((resolved, waits));
-    }
-    let ready = match on_its_shard(state, &spec).await {
+    let ready = match opened {
+        None => return Ok(warnings),
+        Some(Ok(opened)) => state.opener.hand_over(spec, opened).await,
+        Some(Err(error)) => Err(error),
+    };
+    let ready = match ready {
         Ok(ready) => ready,
         Err(error) => {
-            let reason = state.refuse(&spec, &error);
+            let reason = state.refuse(spec, &error);
             match decision {
                 Some(decision) => bail!("{}, but it is not served: {reason}", decision.done()),
                 None => bail!("it is not served: {reason}"),
@@ -311,9 +301,47 @@ async fn serve_in_turn(
     systemd::disks_changed(state);
     state.report(Some(name), Severity::Info, "the disk is served now");
     if let Err(error) = attached {
-        resolved.warnings.push(not_everywhere(state, name, &error));
+        warnings.push(not_everywhere(state, name, &error));
     }
-    Ok((resolved, None))
+    Ok(warnings)
+}
+
+fn tell_decided(state: &ControlState, name: &str, decision: &Decision) {
+    let text = format!("an administrator has decided: {}", decision.done());
+    state.report(Some(name), Severity::Warning, &text);
+}
+
+/// The same of one that took longer than a turn, unless it is to be another one by now. Until then it is nobody else's.
+async fn finish_late(
+    state: Arc<ControlState>,
+    spec: DiskSpec,
+    decision: Option<Decision>,
+    answer: Answer<Result<Done>>,
+) {
+    let Some((done, out)) = late(answer).await else { return };
+    let _one = loop {
+        if let Ok(one) = state.opening_turn().await {
+            break one;
+        }
+    };
+    let name = &spec.name.0;
+    let is_changing = lock(&state.turns.changing).contains(name);
+    if is_changing || state.is_ending() || find(&state, name).ok().as_ref() != Some(&spec) {
+        if let (Some(decision), Ok(_)) = (&decision, &done) {
+            tell_decided(&state, name, decision);
+        }
+        // It lets go of all that it has, and may wait for that.
+        let _ = tokio::task::spawn_blocking(move || drop((done, out))).await;
+        return;
+    }
+    let decides = decision.is_some() && done.is_err();
+    if let Err(error) = finish(&state, &spec, decision, done).await
+        && decides
+    {
+        let text = format!("nothing was decided: {error:#}");
+        state.report(Some(name), Severity::Error, &text);
+    }
+    drop(out);
 }
 
 /// Tries again where clients do not find a disk, and where one could not be opened: an address, or storage, may come later than
@@ -327,7 +355,7 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         let _ = tokio::time::timeout(LOOK_MAX, placing).await;
         try_again(&state, |disk| disk.is_tried_again).await;
         for name in state.unattached() {
-            let _one = state.turns.opening.lock().await;
+            let Ok(_one) = state.opening_turn().await else { continue };
             let attached = state.attach_again(&name).await;
             if matches!(attached, Some(Ok(()))) && state.find(&name).is_ok() {
                 state.report(Some(&name), Severity::Info, EVERYWHERE);
@@ -340,8 +368,11 @@ pub(super) async fn follow(state: Arc<ControlState>) {
 pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&RefusedDisk) -> bool) {
     for disk in state.may_be_tried().into_iter().filter(&which) {
         let Ok(spec) = find(state, &disk.name) else { continue };
-        let is_new = !state.looks.are_under_way(&spec);
-        if !is_new || state.looks.answers(&state.opener, &spec, LOOK_MAX).await != Some(true) {
+        let is_waited_for = state.opener.questions.is_out(&Opener::about_storage(&spec));
+        if is_waited_for
+            || state.is_at_work(&disk.name)
+            || state.opener.wait_for_answers(&spec, LOOK_MAX).await.is_err()
+        {
             continue;
         }
         let Ok(_one) = state.opening_turn().await else { continue };
@@ -371,10 +402,9 @@ pub(super) fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::E
     text
 }
 
-async fn on_its_shard(state: &ControlState, spec: &DiskSpec) -> Result<Ready> {
-    let of = spec.clone();
-    let opened = blocking(state, move |opener| opener.open(&of)).await?;
-    state.opener.hand_over(spec, opened).await
+/// A disk that is not served, and its flash, as questions name them.
+fn about(disk: &DiskSpec) -> About {
+    About::Disk(disk.name.0.clone(), disk.flash.as_ref().map(|flash| flash.path.clone()))
 }
 
 /// The configuration of a disk that is not served.
@@ -424,21 +454,23 @@ pub(super) fn left_in_log(kept: &str, disk: &Name) -> String {
 /// What the log of a disk that is not served keeps, in words. Nobody waits long for flash, and no pool is opened for that.
 pub(super) async fn kept_in_log(state: &ControlState, disk: &DiskSpec) -> Option<String> {
     disk.flash.as_ref().filter(|_| !has_left_nothing(state, &disk.name))?;
-    let of = disk.clone();
-    let look = blocking(state, move |opener| {
-        let pool = opener.flash.open_pool_of(&of).context("its flash is not in use")?;
-        Ok(resolve::undestaged(&pool, &of.name.0))
-    });
-    let found = tokio::time::timeout(LOOK_MAX, look).await;
-    match found.context("its flash does not answer").flatten() {
+    let may_hold = |why: &str| {
+        // Otherwise nothing says that there is one.
+        disk.write_log.as_ref()?;
+        Some(format!("may hold writes that primary storage does not have: {why}"))
+    };
+    let Some(pool) = state.opener.flash.open_pool_of(disk) else {
+        return may_hold("its flash is not in use");
+    };
+    let (name, about) = (disk.name.0.clone(), about(disk));
+    let look = move || resolve::undestaged(&pool, &name);
+    match state.opener.questions.ask(about, LOOK_MAX, look).await {
         Ok(None) => None,
         Ok(Some(Dirty { error: None, bytes, .. })) => {
             Some(format!("still holds {} that primary storage does not have", rounded(bytes)))
         }
         Ok(Some(Dirty { error: Some(error), .. })) => Some(format!("cannot be read: {error}")),
-        // Nothing says that there is one.
-        Err(_) if disk.write_log.is_none() => None,
-        Err(why) => Some(format!("may hold writes that primary storage does not have: {why:#}")),
+        Err(_) => may_hold("its flash does not answer"),
     }
 }
 

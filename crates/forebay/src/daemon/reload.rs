@@ -9,7 +9,7 @@
 //! refused are tried again.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +22,7 @@ use forebay_host::events::Severity;
 use super::api::{Change, RefusedDisk, Reloaded};
 use super::control::{ControlState, lock, refuse};
 use super::frontends::Missing;
+use super::questions::{About, FLASH_MAX};
 use super::settings::Keeping;
 use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd, unlisted};
 use crate::config::difference::{self, Difference, differences};
@@ -77,7 +78,14 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     let read = tokio::task::spawn_blocking(move || config::file::load_again(&file, &before)).await;
     let read = match read.map_err(anyhow::Error::from).flatten() {
         Ok(read) => match prepared(state, read).await {
-            Ok(new) => check_devices_stay(&old, &new).map(|()| new),
+            Ok(new) => {
+                let before = old.clone();
+                // Paths are followed for it.
+                let about = About::Path(PathBuf::new());
+                let check = move || check_devices_stay(&before, &new).map(|()| new);
+                let checked = state.opener.questions.ask(about, FLASH_MAX, check).await;
+                checked.unwrap_or_else(|why| Err(why.of("the file system of a device")))
+            }
             wrong => wrong,
         },
         wrong => wrong,
@@ -127,15 +135,14 @@ fn tell_undone(state: &ControlState, found: &[Difference], changes: &[Change]) {
 /// # Errors
 /// What would.
 pub(super) async fn prepared(state: &Arc<ControlState>, spec: DaemonSpec) -> Result<DaemonSpec> {
-    let (mut spec, opener) = (spec, state.opener.clone());
-    let served = placement::served(state, &opener.spec());
-    let preparing = tokio::task::spawn_blocking(move || {
-        config::iscsi::check_secrets(&spec.targets)?;
-        let news = placement::place(&mut spec, &served, &opener.flash.pools());
-        preflight::check_flash_is_apart(&spec)?;
-        Ok::<_, anyhow::Error>((spec, news))
-    });
-    let (spec, news) = preparing.await??;
+    let targets = spec.targets.clone();
+    tokio::task::spawn_blocking(move || config::iscsi::check_secrets(&targets)).await??;
+    let (served, open) =
+        (placement::served(state, &state.opener.spec()), state.opener.flash.pools());
+    let questions = &state.opener.questions;
+    let placed = placement::place_in_time(questions, spec, served, open, FLASH_MAX).await;
+    let (spec, news) = placed?;
+    preflight::check_flash_is_apart(questions, &spec, FLASH_MAX).await?;
     news.iter().for_each(|text| state.report(None, Severity::Warning, text));
     Ok(spec)
 }

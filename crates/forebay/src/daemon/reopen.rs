@@ -48,9 +48,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 /// Time that a disk has to end: its clients are waited for, a log may be destaged.
 const END_MAX: Duration = Duration::from_secs(35);
-/// Time that it has to be opened, before others have their turn.
-const OPEN_MAX: Duration = Duration::from_secs(20);
-const TAKES_LONG: &str = "its storage or its flash takes long to answer";
+/// Time that it has to be opened, before others have their turn; unit tests wait for that.
+pub(super) const OPEN_MAX: Duration =
+    Duration::from_millis(if cfg!(test) { 2_000 } else { 20_000 });
+/// What is told when that is over.
+pub(super) const TAKES_LONG: &str = "its storage or its flash takes long to answer";
 /// Pause before a disk whose clients wait is tried again.
 pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -397,17 +399,21 @@ impl<'a> Reopening<'a> {
     async fn open_when_free(&self, (disk, disks): Among<'_>) -> Result<Opened> {
         ensure!(!self.state.is_ending(), "the daemon is ending");
         let (disk, disks) = (disk.clone(), disks.to_vec());
-        self.when_free(move |opener| opener.open_among(&disk, &disks)).await
+        let open = || {
+            let (disk, disks) = (disk.clone(), disks.clone());
+            refused::blocking(self.state, move |opener| opener.open_among(&disk, &disks))
+        };
+        self.when_free(open).await
     }
 
     /// Does something with storage or flash that somebody may still use for a moment.
-    async fn when_free<T: Send + 'static>(
-        &self,
-        work: impl Fn(&opener::Opener) -> Result<T> + Clone + Send + 'static,
-    ) -> Result<T> {
+    async fn when_free<T, F>(&self, work: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
         let give_up = Instant::now() + IN_USE_MAX;
         loop {
-            match refused::blocking(self.state, work.clone()).await {
+            match work().await {
                 Err(error) if is_in_use(&error) && Instant::now() < give_up => {
                     sleep(LOOK_AGAIN).await;
                 }
@@ -439,9 +445,13 @@ impl<'a> Reopening<'a> {
             if is_opening {
                 continue;
             }
-            let _one = self.state.turns.opening.lock().await;
+            let Ok(_one) = self.state.opening_turn().await else { continue };
             if self.served.ended().is_some() {
                 return;
+            }
+            // Somebody decides about it, which takes long.
+            if self.state.is_at_work(self.served.name()) {
+                continue;
             }
             self.served.note_clients_wait(false);
             let Err(why) = self.open(before).await else {

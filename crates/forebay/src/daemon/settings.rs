@@ -27,6 +27,7 @@ use super::api::{Change, ConfigInfo, Origin, Reloaded, Removed, SettingInfo};
 use super::change::Consent;
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
+use super::questions::FLASH_MAX;
 use super::{change, dry_run, placement, refused, reload};
 use crate::config::difference::{Difference, differences};
 use crate::config::sources::Sources;
@@ -207,11 +208,11 @@ pub(super) async fn settings(
     Path(name): Path<Name>,
 ) -> Response {
     let spec = state.opener.spec();
-    let shown = || -> Result<Vec<SettingInfo>> {
+    let shown = async || -> Result<Vec<SettingInfo>> {
         let disk = disk_of(&spec, &name)?;
         let sources = spec.sources.as_ref().context("it has no configuration")?;
-        let mut asked = sources.spec_after(&spec)?;
-        placement::keep(&mut asked, &placement::served(&state, &spec));
+        let (asked, served) = (sources.spec_after(&spec)?, placement::served(&state, &spec));
+        let asked = placement::kept(&state.opener.questions, asked, served, FLASH_MAX).await?;
         let asked = asked.disks.iter().find(|it| it.name == name).map(DiskSpec::settings);
         let asked = asked.unwrap_or_default();
         let requested = |key: &str, value: &String| {
@@ -231,7 +232,7 @@ pub(super) async fn settings(
         };
         Ok(all.into_iter().map(info).collect())
     };
-    match shown() {
+    match shown().await {
         Ok(settings) => Json(settings).into_response(),
         Err(error) => refuse(StatusCode::NOT_FOUND, format!("disk '{name}': {error:#}")),
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use forebay_host::events::Severity;
 
 use super::{ControlState, lock};
 use crate::daemon::api::ListenerInfo;
@@ -32,8 +33,21 @@ impl ControlState {
 
     /// Clients find each disk where the configuration says by now; the disks that they do not find everywhere.
     pub(in crate::daemon) async fn attach_all(&self) -> Vec<(String, Missing)> {
+        let mut ready = lock(&self.lists.ready).clone();
         // One is attached after the other: two would both bind an address that is new.
-        let _one = self.turns.opening.lock().await;
+        let _one = match self.opening_turn().await {
+            Ok(one) => one,
+            Err(why) => {
+                ready.retain(|disk| disk.disk.ended().is_none());
+                let names = ready.iter().map(|disk| disk.name.0.clone());
+                // They are tried again.
+                lock(&self.lists.unattached).extend(names);
+                let missing = |disk: &Ready| {
+                    (disk.name.to_string(), Missing { places: Vec::new(), why: anyhow!("{why:#}") })
+                };
+                return ready.iter().map(missing).collect();
+            }
+        };
         let ready = lock(&self.lists.ready).clone();
         let mut missing = Vec::new();
         for disk in ready.iter().filter(|disk| disk.disk.ended().is_none()) {
@@ -47,7 +61,14 @@ impl ControlState {
     /// Nobody listens any more where the configuration names no place; these are free then.
     pub(in crate::daemon) async fn close_unused_places(&self) {
         // A disk that is being attached has made a place before it is there.
-        let _no_other = self.turns.opening.lock().await;
+        let _no_other = match self.opening_turn().await {
+            Ok(turn) => turn,
+            Err(why) => {
+                let text =
+                    format!("places where nobody is to find a disk any more stay open: {why:#}");
+                return self.report(None, Severity::Warning, &text);
+            }
+        };
         for served in self.frontends.close_unused(&self.opener.spec()) {
             served.wait_until_gone().await;
         }

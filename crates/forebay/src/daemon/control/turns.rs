@@ -44,6 +44,11 @@ impl ControlState {
         )
     }
 
+    /// Whether a disk that is not served is opened, looked at or decided about. That outlives a turn when it takes long.
+    pub(in crate::daemon) fn is_at_work(&self, name: &str) -> bool {
+        self.opener.questions.disks().iter().any(|(disk, _)| disk == name)
+    }
+
     /// A disk that has ended beneath its clients, who wait, and that nobody is opening right now.
     pub(in crate::daemon) fn waiting_for_opening(&self, name: &str) -> Option<Arc<ServedDisk>> {
         self.find(name).ok().filter(|disk| disk.has_clients_wait())

@@ -2,37 +2,36 @@
 //! `figures.rs` waits for shards.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use forebay_host::pool;
 use forebay_host::pool::report::{self, PoolUsage};
-use forebay_host::pool::{self, SharedPool};
 
 use super::texts::Texts;
 use super::{Daemon, DiskMetrics, PoolMetrics, Scrape, ServedMetrics};
 use crate::daemon::control::{ControlState, lock};
 use crate::daemon::figures::Known;
+use crate::daemon::flash::OpenPool;
+use crate::daemon::questions::About;
 
 /// Time that the pools have. One whose flash hangs may be locked.
 const POOLS_MAX: Duration = Duration::from_millis(100);
-
-/// What a pool said last, if it ever did; whether it owes an answer.
-type LastSaid = (Option<PoolUsage>, bool);
 
 /// What outlives a scrape.
 #[derive(Debug)]
 pub(in crate::daemon) struct Memory {
     started: (SystemTime, Instant),
-    /// What each pool said last, and whether it was asked and has not answered yet.
-    pools: Arc<Mutex<BTreeMap<PathBuf, LastSaid>>>,
+    /// What each pool said last, if it ever did.
+    pools: Mutex<BTreeMap<PathBuf, Option<PoolUsage>>>,
     pub(super) texts: Texts,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
         let started = (SystemTime::now(), Instant::now());
-        Memory { started, pools: Arc::default(), texts: Texts::default() }
+        Memory { started, pools: Mutex::default(), texts: Texts::default() }
     }
 }
 
@@ -93,36 +92,27 @@ impl Memory {
     /// What each pool says, or said last. A pool that does not answer holds up one thread, not one for each scrape.
     async fn pools(&self, state: &ControlState) -> Vec<PoolMetrics> {
         let pools = state.opener.flash.pools();
-        let asked = pools.iter().map(|(path, pool)| self.ask(path, pool));
-        let answers = asked.collect::<Vec<_>>();
-        let all = async {
-            for answer in answers.into_iter().flatten() {
-                let _ = answer.await;
-            }
+        let of = pools.iter().map(|open| (open, About::Usage(open.path.clone())));
+        let usage = |open: &&OpenPool| {
+            let pool = open.pool.clone();
+            move || report::usage(&pool::lock(&pool))
         };
-        let _ = tokio::time::timeout(POOLS_MAX, all).await;
+        let said = state.opener.questions.ask_each(of, POOLS_MAX, usage).await;
         let mut last = lock(&self.pools);
         // One that is closed is no more asked: what it said last is of the past.
-        last.retain(|path, _| pools.iter().any(|(open, _)| open == path));
-        let pools = last.iter().map(|(path, (usage, is_asked))| PoolMetrics {
-            path: std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
-            is_up: !is_asked,
-            usage: *usage,
+        last.retain(|path, _| pools.iter().any(|open| open.path == *path));
+        let pools = said.into_iter().map(|(OpenPool { path, .. }, said)| {
+            let last = last.entry(path.clone()).or_default();
+            *last = said.ok().or(*last);
+            PoolMetrics {
+                path: std::path::absolute(path)
+                    .unwrap_or_else(|_| path.clone())
+                    .display()
+                    .to_string(),
+                is_up: said.is_ok(),
+                usage: *last,
+            }
         });
         pools.collect()
-    }
-
-    /// Asks a pool, unless it still owes an answer.
-    fn ask(&self, path: &Path, pool: &SharedPool) -> Option<tokio::task::JoinHandle<()>> {
-        let mut last = lock(&self.pools);
-        let (_, is_asked) = last.entry(path.to_owned()).or_default();
-        if std::mem::replace(is_asked, true) {
-            return None;
-        }
-        let (path, pool, last) = (path.to_owned(), pool.clone(), self.pools.clone());
-        Some(tokio::task::spawn_blocking(move || {
-            let usage = report::usage(&pool::lock(&pool));
-            lock(&last).insert(path, (Some(usage), false));
-        }))
     }
 }

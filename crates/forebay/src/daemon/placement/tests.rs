@@ -46,6 +46,11 @@ fn admit(device: &Path, disk: &str) -> Pool {
     pool
 }
 
+fn open_pool(path: &Path, pool: Pool) -> OpenPool {
+    let real = path.canonicalize().unwrap();
+    OpenPool { path: path.to_owned(), real, pool: Arc::new(pool.into()), said: Arc::default() }
+}
+
 /// The device of each disk.
 fn places(spec: &DaemonSpec) -> Vec<String> {
     let name = |disk: &DiskSpec| {
@@ -74,7 +79,7 @@ fn a_disk_is_where_its_record_is_whether_the_device_is_open_or_not() {
     let mut placed = spec(folder.path(), &[("new", 60), ("db", 20)]);
     assert!(place(&mut placed, &[], &[]).is_empty());
     assert_eq!(places(&placed), ["a", "b"]);
-    let open = vec![(b.clone(), SharedPool::new(admit(&b, "db").into()))];
+    let open = vec![open_pool(&b, admit(&b, "db"))];
     let mut placed = spec(folder.path(), &[("new", 60), ("db", 20)]);
     assert!(place(&mut placed, &[], &open).is_empty());
     assert_eq!(places(&placed), ["a", "b"]);
@@ -181,8 +186,7 @@ fn of_two_records_the_one_of_the_same_primary_storage_counts_and_two_with_logs_a
     let number = |pool: &Pool| pool.geometry().disks().next().unwrap();
     two.lease_log(number(&two)).unwrap();
     let placed_with = |one: Pool, two: Pool| {
-        let open =
-            [(a.clone(), SharedPool::new(one.into())), (b.clone(), SharedPool::new(two.into()))];
+        let open = [open_pool(&a, one), open_pool(&b, two)];
         let mut placed = placed.clone();
         place(&mut placed, &[], &open);
         placed

@@ -1,5 +1,6 @@
 //! What keeps a disk from being opened again, found before its clients wait for that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
@@ -13,11 +14,10 @@ use crate::config::DiskSpec;
 use crate::config::difference::{is_same_pool, is_unit, outlives_its_opening};
 use crate::daemon::opener::{self, Among};
 use crate::daemon::opening::{check_memory, check_spec};
+use crate::daemon::questions::{About, FLASH_MAX};
 
 /// Time that primary storage has to answer a flush before clients wait.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
-/// Time that flash has to answer whether it can be had.
-const FLASH_MAX: Duration = Duration::from_secs(10);
 
 /// Whether the pool of a disk is too small and is to be made anew, as it can be when no other disk has it, and it keeps no name
 /// and no reservations of a logical unit. May wait for flash.
@@ -100,15 +100,27 @@ impl Reopening<'_> {
 
     /// Looks at the flash that it is to have: what is cached on that of before is gone when it is opened.
     async fn look_at_flash(&self, among: Among<'_>, first: &[DiskSpec]) -> Result<bool> {
-        let (disk, disks, first) = (among.0.clone(), among.1.to_vec(), first.to_vec());
-        // Its pool is locked while flash is written, and hangs with it.
-        let look = move |opener: &opener::Opener| {
-            let is_made_anew = makes_room(opener, (&disk, &disks));
-            opener.flash.check(&disk, (&first, &disks), is_made_anew).map(|()| is_made_anew)
+        let of = Arc::new((among.0.clone(), among.1.to_vec(), first.to_vec()));
+        let Some(path) = among.0.flash.as_ref().map(|flash| flash.path.clone()) else {
+            return Ok(false);
         };
-        let found = timeout(FLASH_MAX, self.when_free(look)).await;
-        let found = found.unwrap_or_else(|_| bail!("the flash that it is to have does not answer"));
-        found.map_err(|why| anyhow!("{why:#}; the disk goes on as it was"))
+        // Its pool is locked while flash is written, and hangs with it.
+        let look = || {
+            let (opener, of, about) =
+                (self.state.opener.clone(), of.clone(), About::Flash(path.clone()));
+            let questions = opener.questions.clone();
+            let look = move || {
+                let (disk, disks, first) = &*of;
+                let is_made_anew = makes_room(&opener, (disk, disks));
+                let checked = opener.flash.check(disk, (first, disks), is_made_anew);
+                checked.map(|()| is_made_anew)
+            };
+            async move {
+                let looked = questions.ask(about, FLASH_MAX, look).await;
+                looked.unwrap_or_else(|why| Err(why.of("the flash that it is to have")))
+            }
+        };
+        self.when_free(look).await.map_err(|why| anyhow!("{why:#}; the disk goes on as it was"))
     }
 
     /// Flushes primary storage: the end of the disk does so, and whoever waits for that waits without a limit.
