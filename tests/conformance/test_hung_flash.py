@@ -8,6 +8,7 @@ import socket
 import subprocess
 
 from bed import MIB, eventually, test
+from test_block import loop_device
 from test_mount import fuse, unmount
 from test_primary import nbdkit
 from test_reload import Served, client, disk, images
@@ -113,6 +114,24 @@ def its_pool_is_shown_as_it_was_and_holds_up_nobody(bed):
         eventually(lambda: not pools(served).get("disk.img", {"faults": []})["faults"], "it answers again")
         images(bed, "c")
         eventually(lambda: os.path.exists(bed.path("c.sock")), "it is tried again", seconds=60)
+        assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_page_that_memory_has_does_not_answer_for_it(bed):
+    images(bed, "a")
+    with flash_that_can_hang(bed) as (path, hang), loop_device(path) as device:
+        served = Served(bed, disk(bed, "a", flash(bed.path("pool"))),
+                        disk(bed, "b", flash(device)),
+                        disk(bed, "c", flash(bed.path("pool"))))
+        with open(device, "rb") as cached, open(path, "rb") as below:
+            cached.read(4096)
+            os.posix_fadvise(below.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with hang():
+                images(bed, "b", "c")
+                assert "does not answer" in command(bed, served, "disk", "open", "b", code=1)
+                eventually(lambda: os.path.exists(bed.path("c.sock")), "another disk is opened", seconds=60)
+        eventually(lambda: os.path.exists(bed.path("b.sock")), "it is tried again", seconds=60)
         assert served.server.stop() == 0
 
 

@@ -18,6 +18,7 @@ use forebay_host::pool::owner::PoolHandle;
 use forebay_host::population::{self, Population, Wanted};
 use forebay_host::shell::quoted;
 use forebay_shard::{DiskHandle, Missing, ShardSender};
+use rustix::fs::OFlags;
 
 use super::advice::Keeper;
 use super::api::RefusedDisk;
@@ -146,7 +147,7 @@ impl Opener {
         let flash = disk.flash.as_ref().map(|flash| flash.path.as_path());
         for path in image.into_iter().chain(sidecar.as_deref()).chain(flash) {
             // What it says is looked at when the disk is opened.
-            let _ = File::open(path).and_then(|mut file| file.read(&mut [0; 4096]));
+            let _ = read_begin(path);
         }
         self.flash.wait_for(disk);
     }
@@ -240,6 +241,25 @@ impl Opener {
         let reason = through_daemon(reason, disk, &control);
         let (name, backend) = (disk.name.to_string(), disk.backend.clone());
         RefusedDisk { name, backend, reason, pool, is_tried_again }
+    }
+}
+
+/// A page in memory where direct I/O can reach it.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+/// Reads the first page, past the page cache where that works: memory answers for a device that hangs.
+fn read_begin(path: &Path) -> std::io::Result<usize> {
+    let mut file = File::open(path)?;
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    let mut page = Page([0; 4096]);
+    let is_direct = rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT).is_ok();
+    match file.read(&mut page.0) {
+        Err(_) if is_direct => {
+            rustix::fs::fcntl_setfl(&file, flags)?;
+            file.read(&mut page.0)
+        }
+        read => read,
     }
 }
 
