@@ -24,7 +24,8 @@ pub(super) async fn history(found: &Found, json: bool) -> Result<String> {
 }
 
 fn table(minutes: &[Minute]) -> String {
-    let mut table = Table::new(&[
+    let some_failed = minutes.iter().any(|minute| minute.failed > 0);
+    let mut headings = vec![
         "until (UTC)",
         "reads/s",
         "hits",
@@ -33,7 +34,9 @@ fn table(minutes: &[Minute]) -> String {
         "writes/s",
         "mean",
         "waits for",
-    ]);
+    ];
+    headings.extend(some_failed.then_some("failed"));
+    let mut table = Table::new(&headings);
     for minute in minutes {
         let seconds = (minute.length_ms as f64 / 1e3).max(1e-3);
         let per_second = |requests: u64| count((requests as f64 / seconds).round() as u64);
@@ -45,7 +48,7 @@ fn table(minutes: &[Minute]) -> String {
             None => "-".to_owned(),
         };
         let at = date::utc(minute.end_ms);
-        table.row(vec![
+        let mut row = vec![
             at.get(11..16).unwrap_or(&at).to_owned(),
             per_second(minute.reads),
             percent(minute.read_hits, minute.reads),
@@ -54,7 +57,9 @@ fn table(minutes: &[Minute]) -> String {
             per_second(minute.writes),
             mean(&minute.write_time, minute.writes),
             waits(&minute.write_time),
-        ]);
+        ];
+        row.extend(some_failed.then(|| count(minute.failed)));
+        table.row(row);
     }
     table.text(0)
 }
@@ -83,5 +88,16 @@ mod tests {
             line.contains("primary 100 %") && shown.lines().all(|it| it.len() <= 80),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn failures_are_shown_of_each_minute_where_one_has_some() {
+        let minute = |failed| Minute { length_ms: 60_000, failed, ..Minute::default() };
+        assert!(!table(&[minute(0)]).contains("failed"));
+        let shown = table(&[minute(0), minute(1200)]);
+        let last = |line: &str| line.split_whitespace().last().map(str::to_owned);
+        let last: Vec<_> = shown.lines().filter_map(last).collect();
+        assert_eq!(last, ["failed", "0", "1,200"], "{shown}");
+        assert!(shown.lines().all(|it| it.len() <= 80), "{shown}");
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   every minute: figures of all disks ─► what came since the last ones ─► a ring for each disk ─► GET …/history
 //! ```
-//! A minute without requests is not kept, so that an idle disk costs nothing. The ring is of this run.
+//! A minute in which no read or write succeeded, nothing failed and nothing waits is not kept, so that an idle disk costs
+//! nothing. The ring is of this run.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +36,9 @@ impl History {
     fn note(&mut self, now: SystemTime, elapsed: Duration, statistics: Statistics) {
         if let Some((since, before)) = self.last.replace((elapsed, statistics.clone())) {
             let minute = between(now, elapsed.saturating_sub(since), &before, &statistics);
-            if minute.reads + minute.writes > 0 {
+            // In an outage nothing succeeds, and where clients are to wait nothing fails either.
+            let asked = minute.reads + minute.writes + minute.failed;
+            if asked + statistics.requests_in_flight > 0 {
                 if self.minutes.len() == MINUTES_MAX {
                     self.minutes.pop_front();
                 }
@@ -126,6 +129,23 @@ mod tests {
         assert_eq!((minute.end_ms, minute.length_ms), (5 * 60_000, 60_000));
         assert_eq!((minute.reads, minute.read_hits, minute.misses.evicted), (60, 45, 15));
         assert_eq!(minute.read_time.primary_ns, 750);
+    }
+
+    #[test]
+    fn a_minute_of_an_outage_is_kept_whether_requests_fail_or_wait() {
+        let mut history = History::default();
+        let mut now = Statistics::default();
+        now.counters.requests_failed = 2;
+        history.note(at(1), MINUTE, now.clone());
+        now.counters.requests_failed += 7;
+        history.note(at(2), MINUTE * 2, now.clone());
+        now.requests_in_flight = 1;
+        history.note(at(3), MINUTE * 3, now.clone());
+        now.requests_in_flight = 0;
+        history.note(at(4), MINUTE * 4, now);
+        let minutes = history.minutes();
+        let failed: Vec<_> = minutes.iter().map(|it| (it.end_ms, it.failed)).collect();
+        assert_eq!(failed, [(2 * 60_000, 7), (3 * 60_000, 0)]);
     }
 
     #[test]
