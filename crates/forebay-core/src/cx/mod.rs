@@ -153,7 +153,14 @@ impl Shared {
 }
 
 impl Cx<'_> {
-    /// Asks the executor for an I/O.
+    /// Asks the executor for a read of primary storage: all of them are counted here.
+    pub(crate) fn read_backend(&mut self, range: ByteRange, memory: Span, kind: IoKind) {
+        self.counters.backend_reads += 1;
+        self.counters.backend_read_bytes += range.len();
+        self.start(Target::Backend, range, IoOp::Read { memory }, kind);
+    }
+
+    /// Asks the executor for another I/O.
     pub(crate) fn start(&mut self, target: Target, range: ByteRange, op: IoOp, kind: IoKind) {
         let issued = self.now;
         let key = self.ios.insert(IoEntry { issued, range, kind, is_optional: op.is_optional() });

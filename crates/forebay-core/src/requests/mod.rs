@@ -22,7 +22,7 @@ pub(crate) mod overlap;
 
 use std::collections::VecDeque;
 
-use crate::action::{Action, IoOp, Reply, ReplyData, Target};
+use crate::action::{Action, IoOp, Reply, ReplyData, Span, Target};
 use crate::config::Limits;
 use crate::cx::Cx;
 use crate::cx::io::{IoKind, RequestIo};
@@ -133,6 +133,19 @@ impl Requests {
     ) {
         self.table[request].outstanding += 1;
         cx.start(target, range, op, IoKind::Request(request, io));
+    }
+
+    /// The same for a read of primary storage.
+    pub(crate) fn read_backend(
+        &mut self,
+        request: Key,
+        io: RequestIo,
+        range: ByteRange,
+        memory: Span,
+        cx: &mut Cx<'_>,
+    ) {
+        self.table[request].outstanding += 1;
+        cx.read_backend(range, memory, IoKind::Request(request, io));
     }
 
     /// Takes note that an I/O of a request ended; the request's time starts anew.

@@ -298,14 +298,10 @@ impl Parts {
 
     pub(in crate::engine) fn fetch_range(&mut self, key: Key, range: ByteRange, cx: &mut Cx<'_>) {
         let buffer = self.requests.table[key].memory();
-        let op = IoOp::Read { memory: buffer.at(range) };
-        let io = RequestIo::Fetch;
-        cx.counters.backend_reads += 1;
-        cx.counters.backend_read_bytes += range.len();
         if let Some(write_back) = &mut self.write_back {
             write_back.note_guest_read_start(cx.now);
         }
-        self.requests.start_io(key, io, Target::Backend, range, op, cx);
+        self.requests.read_backend(key, RequestIo::Fetch, range, buffer.at(range), cx);
     }
 
     /// Primary storage delivered, or failed.

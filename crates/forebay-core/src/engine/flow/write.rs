@@ -68,12 +68,10 @@ impl Parts {
         let io = RequestIo::Edge;
         let one_block = head == tail;
         if range.start > head.start || one_block {
-            let op = IoOp::Read { memory: head_memory };
-            self.requests.start_io(key, io, Target::Backend, head, op, cx);
+            self.requests.read_backend(key, io, head, head_memory, cx);
         }
         if range.end < tail.end && !one_block {
-            let op = IoOp::Read { memory: tail_memory };
-            self.requests.start_io(key, io, Target::Backend, tail, op, cx);
+            self.requests.read_backend(key, io, tail, tail_memory, cx);
         }
     }
 

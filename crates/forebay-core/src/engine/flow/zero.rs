@@ -161,9 +161,8 @@ impl Parts {
         let whole = cx.align_to_backend(job.piece);
         if whole != job.piece {
             // A part of one logical block: read it, then zero and write.
-            let op = IoOp::Read { memory: buffer.at(whole) };
-            let io = RequestIo::Edge;
-            return self.requests.start_io(key, io, Target::Backend, whole, op, cx);
+            let memory = buffer.at(whole);
+            return self.requests.read_backend(key, RequestIo::Edge, whole, memory, cx);
         }
         self.write_zeroed_buffer(key, job, cx);
     }

@@ -153,6 +153,27 @@ fn a_write_smaller_than_a_logical_block_keeps_its_neighbours() {
 }
 
 #[test]
+fn reads_of_primary_storage_for_parts_of_logical_blocks_are_counted() {
+    for mode in [Mode::PassThrough, Mode::WriteBack] {
+        let mut config = Config { mode, ..with_log() };
+        config.backend.logical_block = 4096;
+        let mut rig = Rig::new(config);
+        rig.settle_log();
+        rig.write(1, 4608, 512, 77);
+        rig.settle_log();
+        assert_eq!(rig.backend[4608], 77, "{mode:?}");
+        let counters = rig.counters();
+        assert_eq!((counters.backend_reads, counters.backend_read_bytes), (1, 4096), "{mode:?}");
+        let op = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false };
+        rig.submit(2, 8704, 4096, op);
+        rig.settle_log();
+        assert_eq!(rig.backend[12_799], 0, "{mode:?}");
+        let counters = rig.counters();
+        assert_eq!((counters.backend_reads, counters.backend_read_bytes), (3, 12_288), "{mode:?}");
+    }
+}
+
+#[test]
 fn zeroes_read_as_zeroes_however_they_are_made() {
     for (logical_block, write_zeroes) in [(512, true), (512, false), (4096, true), (4096, false)] {
         let mut config = config();

@@ -239,10 +239,9 @@ impl WriteBack {
         if is_in_parts && u64::from(cx.config.backend.logical_block) > SECTOR {
             let memory =
                 self.destager.run_memory(run, items, 1).part(lead_of(grid, below), below.len());
-            let op = IoOp::Read { memory };
             let kind = IoKind::Destager(DestageIo::Below { run });
             self.destager.running.runs[run].outstanding += 1;
-            cx.start(Target::Backend, below, op, kind);
+            cx.read_backend(below, memory, kind);
         }
     }
 

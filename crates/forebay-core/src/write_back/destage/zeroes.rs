@@ -51,8 +51,7 @@ impl WriteBack {
             let block = ByteRange::new(block_end - logical, block_end);
             let end = range.end.min(block_end);
             let kind = IoKind::Destager(DestageIo::ZeroEdge { end, memory: (first, pages) });
-            let op = IoOp::Read { memory: memory.part(0, logical) };
-            return cx.start(Target::Backend, block, op, kind);
+            return cx.read_backend(block, memory.part(0, logical), kind);
         }
         let end = (range.start + u64::from(memory.len)).min(range.end & !(logical - 1));
         let piece = ByteRange::new(range.start, end);
