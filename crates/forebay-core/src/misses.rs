@@ -79,14 +79,14 @@ impl Misses {
         }
     }
 
-    /// A block came into the cache that no read had asked for.
-    pub(crate) fn note_kept(&mut self, block: BlockIndex) {
+    /// A block was written, or fetched behind a write, without a read that asked for it; what becomes of it now.
+    pub(crate) fn note_written(&mut self, block: BlockIndex, fate: Fate) {
         if !self.is_sampled(block) {
             return;
         }
         match self.index.find(block) {
-            Some(slot) => self.fates[slot.0 as usize] = Fate::Kept,
-            None => self.follow(block, Fate::Kept),
+            Some(slot) => self.fates[slot.0 as usize] = fate,
+            None => self.follow(block, fate),
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
         // One that nobody has read is lost without a trace, one that was written is known.
         misses.note_lost(BlockIndex(2), Fate::Invalidated);
         assert_eq!(missed(&mut misses, 2, Fate::Kept), cold);
-        misses.note_kept(BlockIndex(3));
+        misses.note_written(BlockIndex(3), Fate::Kept);
         assert_eq!(missed(&mut misses, 3, Fate::Kept), MissStatistics { evicted: 1, ..none });
         misses.forget_blocks();
         assert_eq!(missed(&mut misses, 1, Fate::Kept), cold);

@@ -44,9 +44,10 @@ impl Cache {
             self.note_new_block(block, is_stream, false);
         }
         match (keeps, is_cached, takes_slot) {
-            (true, false, true) => cx.misses.note_kept(block),
-            (false, true, _) => cx.misses.note_lost(block, Fate::Invalidated),
-            _ => {}
+            (true, false, true) => cx.misses.note_written(block, Fate::Kept),
+            (false, true, _) => cx.misses.note_written(block, Fate::Invalidated),
+            (_, false, _) => cx.misses.note_written(block, Fate::Bypassed),
+            (true, true, _) => {}
         }
         match (in_ram, &mut self.ram) {
             (Some(slot), _) if keeps => self.update_ram(block, slot, write, undestaged, cx),

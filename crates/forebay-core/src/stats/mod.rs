@@ -116,7 +116,8 @@ pub struct MissStatistics {
     pub cold: u64,
     /// Blocks that had lost their place to others.
     pub evicted: u64,
-    /// Blocks that had passed the cache by: of a sequential stream, in a mode that keeps nothing of reads, or before there was memory.
+    /// Blocks that had passed the cache by: of a sequential stream, in a mode that keeps nothing of reads or of writes,
+    /// written in part of a granule, or before there was memory.
     pub bypassed: u64,
     /// Blocks that flash had not taken when they left RAM.
     pub not_admitted: u64,

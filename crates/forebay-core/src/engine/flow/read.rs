@@ -342,6 +342,10 @@ impl Parts {
         if job.admit {
             let Parts { cache, write_back, .. } = self;
             let undestaged = undestaged(write_back.as_ref());
+            if job.purpose == ReadFor::Edge {
+                let blocks = cx.grid.blocks(job.target);
+                blocks.for_each(|block| cx.misses.note_written(block, Fate::Kept));
+            }
             cache.install(job.target, buffer, &undestaged, cx);
         }
         self.hand_over(key, job, buffer, cx);

@@ -77,6 +77,31 @@ fn a_block_that_finds_no_memory_passes_by() {
 }
 
 #[test]
+fn a_block_that_a_write_left_out_of_the_cache_passes_by() {
+    let around = Config { mode: Mode::WriteAround, ..config() };
+    let stream = Config { sequential_bypass: SequentialBypass::Longer(0), ..config() };
+    for config in [around, stream] {
+        let mut rig = Rig::new(config);
+        rig.write(1, 0, 4096, 7);
+        rig.settle();
+        assert_eq!(rig.missed(0, 4096), MissStatistics { bypassed: 1, ..NONE }, "{config:?}");
+    }
+}
+
+#[test]
+fn a_block_that_was_written_in_part_passes_by_unless_the_rest_is_fetched() {
+    let mut rig = Rig::new(Config { ram_bytes: 16 * KIB, ..config() });
+    for (block, fetched) in [(1, IoStatus::IoError), (2, IoStatus::Ok)] {
+        rig.write(block, block * 4096, 512, 7);
+        rig.complete(0, IoStatus::Ok);
+        rig.complete(0, fetched);
+    }
+    assert_eq!(rig.missed(4096, 4096), MissStatistics { bypassed: 1, ..NONE });
+    (10..30).for_each(|block| _ = rig.missed(block * 4096, 4096));
+    assert_eq!(rig.missed(8192, 4096), MissStatistics { evicted: 1, ..NONE });
+}
+
+#[test]
 fn a_block_that_flash_does_not_take_is_not_admitted() {
     let mut config = config();
     (config.ram_bytes, config.flash_bytes) = (0, 8 * KIB);
