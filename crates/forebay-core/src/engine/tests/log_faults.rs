@@ -103,6 +103,21 @@ fn dirty_bytes_that_cannot_be_read_stop_the_disk() {
     assert_eq!(rig.replied(2).1, IoStatus::IoError);
 }
 
+#[test]
+fn a_read_of_the_log_that_fails_or_brings_wrong_bytes_is_one_error() {
+    for status in [IoStatus::IoError, IoStatus::Ok] {
+        let mut rig = write_back(with_log());
+        rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+        rig.write_with(1, 0, 4096, 7, true);
+        rig.settle();
+        rig.pool.fill(0);
+        rig.read(2, 0, 4096);
+        rig.complete(0, status);
+        assert_eq!(rig.replied(2).1, IoStatus::IoError);
+        assert_eq!(rig.counters().log_errors, 1, "{status:?}");
+    }
+}
+
 /// Ends what is under way again and again, but for reads of the log page at `damaged`, which fail.
 pub(super) fn destage_without(rig: &mut Rig, damaged: u64) {
     for _ in 0..100 {
