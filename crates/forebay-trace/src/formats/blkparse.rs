@@ -61,6 +61,7 @@ impl<'a> Line<'a> {
         }
         let event = match action {
             "Q" => Event::Queued,
+            "R" => Event::Requeued,
             "D" => Event::Issued,
             "C" => Event::Completed,
             _ => return Ok(Line::Other),

@@ -44,6 +44,7 @@ pub(super) struct Blktrace {
 fn event(action: u32) -> Option<Event> {
     match action & 0xFFFF {
         1 => Some(Event::Queued),
+        6 => Some(Event::Requeued),
         7 => Some(Event::Issued),
         8 => Some(Event::Completed),
         _ => None,

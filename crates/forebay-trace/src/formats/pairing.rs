@@ -3,6 +3,7 @@
 //! ```text
 //!  issue ──► queue, in order ──► front: completed, or too many behind it ──► request
 //!  completion ──► latency of the oldest that began at the same place
+//!  requeue ──► the newest that began at the same place is taken back: it is issued again
 //! ```
 //! The requests of a trace are its issues to the device (D). A trace without them has those that
 //! were queued (Q). One without either has its completions, which have no latency.
@@ -19,6 +20,8 @@ const WAITING_MAX: usize = 4096;
 pub(super) enum Event {
     Queued,
     Issued,
+    /// The device did not take what was issued to it.
+    Requeued,
     Completed,
 }
 
@@ -26,11 +29,13 @@ impl Event {
     /// Those that are the requests of a trace in which these occur.
     pub(super) fn of_requests(occurring: impl Iterator<Item = Event>) -> Event {
         let rank = |event: &Event| match event {
-            Event::Completed => 0,
-            Event::Queued => 1,
-            Event::Issued => 2,
+            Event::Requeued => 0,
+            Event::Completed => 1,
+            Event::Queued => 2,
+            Event::Issued => 3,
         };
-        occurring.max_by_key(rank).unwrap_or(Event::Issued)
+        let of_most = occurring.max_by_key(rank).filter(|event| *event != Event::Requeued);
+        of_most.unwrap_or(Event::Issued)
     }
 }
 
@@ -48,19 +53,29 @@ impl Pairing {
         Pairing { requests, waiting: VecDeque::new() }
     }
 
-    /// An event; true when it stands for a request or completes one.
+    /// An event; true when it stands for a request, completes one or takes one back.
     pub(super) fn add(&mut self, event: Event, raw: Raw) -> bool {
         if event == self.requests {
             self.waiting.push_back((raw, event == Event::Completed));
             return true;
         }
-        if event != Event::Completed {
-            return false;
-        }
-        let is_it = |(issued, complete): &&mut (Raw, bool)| {
+        let is_it = |(issued, complete): &(Raw, bool)| {
             !*complete && (issued.device, issued.offset) == (raw.device, raw.offset)
         };
-        let Some((issued, complete)) = self.waiting.iter_mut().find(is_it) else { return false };
+        let place = match event {
+            Event::Completed => self.waiting.iter().position(is_it),
+            // What was queued stays so.
+            Event::Requeued if self.requests == Event::Issued => {
+                self.waiting.iter().rposition(is_it)
+            }
+            Event::Queued | Event::Issued | Event::Requeued => None,
+        };
+        let Some(place) = place else { return false };
+        if event == Event::Requeued {
+            self.waiting.remove(place);
+            return true;
+        }
+        let (issued, complete) = &mut self.waiting[place];
         *complete = true;
         // One that took no time is one whose clock does not tell.
         issued.latency_ns = raw.time_ns.checked_sub(issued.time_ns).filter(|&ns| ns > 0);

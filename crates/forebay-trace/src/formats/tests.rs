@@ -45,6 +45,22 @@ fn both_binary_versions_read_the_same() {
 }
 
 #[test]
+fn a_request_that_is_requeued_and_issued_again_is_one() {
+    let of_text = ["D", "R", "D", "C"].into_iter().zip(1..);
+    let text: String = of_text
+        .map(|(action, time)| format!("8,0 1 {time} 0.00000{time}000 5 {action} W 8 + 8 [0]\n"))
+        .collect();
+    let binary = [7, 6, 7, 8].into_iter().zip(1..);
+    let binary: Vec<u8> = binary
+        .flat_map(|(action, time)| blktrace(time * 1000, 8, 4096, WRITE | action, 7, b""))
+        .collect();
+    for bytes in [text.into_bytes(), binary] {
+        let expect = timed(record(0, Op::Write, 4096, 4096, 0), 1000);
+        assert_eq!(records(bytes, Options::default()), [expect]);
+    }
+}
+
+#[test]
 fn a_binary_trace_of_the_block_layer_pairs_issues_with_completions() {
     let expect = [
         timed(record(0, Op::Read, 4096, 4096, 0), 8000),
