@@ -81,7 +81,7 @@ impl ReplayRun<'_> {
             return Ok(None);
         }
         let size = properties.size;
-        let read = touched.read_first(size);
+        let read = touched.read_first();
         let mut holes = Holes { bytes: 0, of: read.iter().map(|range| range.len()).sum() };
         // What the target told last: up to where, and whether it is a hole.
         let (mut told, mut told_hole) = (0, false);
@@ -111,9 +111,7 @@ impl ReplayRun<'_> {
         touched: &Touched,
         progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let properties = self.target.properties();
-        let block = u64::from(properties.logical_block);
-        let pieces = touched.all(properties.size / block * block);
+        let pieces = touched.all();
         let all: u64 = pieces.iter().map(|range| range.len()).sum();
         // What is there beforehand is nothing to verify.
         let verifier = self.verifier.take();

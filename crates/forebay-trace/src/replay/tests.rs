@@ -343,7 +343,8 @@ fn run_prepared(
     settings: &Settings,
 ) -> Result<Outcome, Error> {
     let all = || records.iter().map(|&record| Ok(record));
-    let mut touched = Touched::default();
+    let properties = target.properties();
+    let mut touched = Touched::new(properties.size, properties.logical_block);
     let summary = Summary::of(touched.counted(all())).unwrap();
     let asked = Asked { summary: &summary, touched: Some(&touched) };
     let mut reactor = Reactor::new(256, None).unwrap();
@@ -419,7 +420,7 @@ fn holes_that_the_trace_reads_are_counted_and_those_that_it_writes_first_are_not
 #[test]
 fn who_wants_an_end_while_the_target_is_filled_gets_it() {
     let all = [record(0, Op::Read, 0, 8 << 20)].map(Ok::<_, Error>);
-    let mut touched = Touched::default();
+    let mut touched = Touched::new(8 << 20, 512);
     let summary = Summary::of(touched.counted(all.into_iter())).unwrap();
     let asked = Asked { summary: &summary, touched: Some(&touched) };
     let mut reactor = Reactor::new(256, None).unwrap();

@@ -19,7 +19,7 @@ use super::super::served::Served;
 use super::super::{page_file, signals, write_page};
 use super::compare;
 use super::input::Input;
-use super::replay::{Job, check, settings, survey, warn_of_holes, write_json};
+use super::replay::{Job, check, open, settings, survey, warn_of_holes, write_json};
 use crate::cli::trace::AbArgs;
 use crate::config::values::Flash;
 use crate::config::{self, DaemonSpec};
@@ -30,10 +30,11 @@ pub(in crate::command) const SAME_AGAIN: &str = "warm cache: it has seen the ver
 
 pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let input = Input::of(&args.input).again()?;
-    let (asked, touched) = survey(&input, &args.backend, args.how.prefill)?;
     let mut spec = spec(args)?;
     let state = spec.state_dir.take().or_else(folders::state_folder);
     let _guard = keep_others_off(&args.backend, state.as_deref(), args.overwrite)?;
+    let opened = open(&args.backend)?;
+    let (asked, touched) = survey(&input, (&args.backend, &*opened), args.how.prefill)?;
     let _pool = spec.disks[0].flash.as_mut().map(own_pool).transpose()?;
     let journal = spec.disks[0].write_log.as_mut().and_then(|log| log.journal.as_mut());
     let _journal = journal.map(own_journal).transpose()?;
@@ -55,7 +56,7 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
         wants_end: &wants_end,
     };
     let records = || replay::passes(|| input.open(), passes, asked);
-    let mut runs = vec![job.run(records())?];
+    let mut runs = vec![job.run_on(opened, records())?];
     if runs[0].outcome.ended_by != EndedBy::Interrupt {
         Served::during(spec, folder.path(), |served| {
             served.drop_cache()?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::size::rounded;
-use forebay_backends::{OpenOptions, Uri};
+use forebay_backends::{Backend, OpenOptions, Uri};
 use forebay_core::ids::Nanos;
 use forebay_host::date::utc;
 use forebay_io::clock;
@@ -36,7 +36,8 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let input = Input::of(&args.input).again()?;
-    let (asked, touched) = survey(&input, &args.target, args.how.prefill)?;
+    let opened = open(&args.target)?;
+    let (asked, touched) = survey(&input, (&args.target, &*opened), args.how.prefill)?;
     let settings = Settings {
         verify: args.verify,
         overwrite: args.overwrite,
@@ -59,7 +60,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
         settings,
         wants_end: &wants_end,
     };
-    let mut run = job.run(replay::passes(|| input.open(), passes, asked))?;
+    let mut run = job.run_on(opened, replay::passes(|| input.open(), passes, asked))?;
     input.bad().tell();
     input.bad().note(&mut run);
     warn_of_holes(&mut run);
@@ -71,11 +72,17 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     check(run)
 }
 
-/// What the trace asks for, and what it touches where the target is to be filled or may have holes. A model takes the same
-/// time for a hole as for data.
+/// Opens the target of a replay.
+pub(super) fn open(target: &Uri) -> Result<Box<dyn Backend>> {
+    forebay_backends::open(target, OpenOptions::default())
+        .with_context(|| format!("cannot open the target {target}"))
+}
+
+/// What the trace asks for, and what of the target it touches where that is to be filled or may have holes. A model takes the
+/// same time for a hole as for data.
 pub(super) fn survey(
     input: &Input<'_>,
-    target: &Uri,
+    (target, opened): (&Uri, &dyn Backend),
     prefill: bool,
 ) -> Result<(Summary, Option<Touched>)> {
     let has_holes = match target {
@@ -85,7 +92,8 @@ pub(super) fn survey(
     if !has_holes && !prefill {
         return Ok((Summary::of(input.open()?)?, None));
     }
-    let mut touched = Touched::default();
+    let properties = opened.properties();
+    let mut touched = Touched::new(properties.size, properties.logical_block);
     let summary = Summary::of(touched.counted(input.open()?))?;
     Ok((summary, Some(touched)))
 }
@@ -178,9 +186,16 @@ impl Job<'_> {
         &self,
         records: impl Iterator<Item = Result<Record, forebay_trace::Error>>,
     ) -> Result<Run> {
+        self.run_on(open(self.target)?, records)
+    }
+
+    /// The same on the target that is open already.
+    pub fn run_on(
+        &self,
+        mut target: Box<dyn Backend>,
+        records: impl Iterator<Item = Result<Record, forebay_trace::Error>>,
+    ) -> Result<Run> {
         let started = utc(now_ns() / 1_000_000);
-        let mut target = forebay_backends::open(self.target, OpenOptions::default())
-            .with_context(|| format!("cannot open the target {}", self.target))?;
         let mut reactor = Reactor::new(REACTOR_ENTRIES, None)?;
         let (bar, filling) = (self.bar(), self.bar_of_filling());
         let said = Cell::new(Instant::now());
