@@ -162,6 +162,9 @@ pub struct Advice {
     pub share: Share,
     /// What of that it reserved.
     pub reserved: Share,
+    /// Bytes of flash whose wear is this disk's: a part of all there is, as large as its share of what the disks get.
+    #[serde(skip)]
+    pub flash_to_wear: u64,
     /// Other block sizes and cache sizes.
     pub alternatives: Vec<Plan>,
     /// Number of reads.
@@ -313,6 +316,7 @@ pub fn advise(disks: &[Disk], settings: &Settings) -> Result<Vec<Advice>, Error>
         }
         advices = again;
     }
+    share::divide_wear(settings, &mut advices);
     share::tell_who_won(disks, settings, &mut advices);
     Ok(advices)
 }
@@ -375,6 +379,7 @@ fn advice(disk: &Disk, writes: Writes, share: Share) -> Advice {
         forgone,
         goes_to: Vec::new(),
         share,
+        flash_to_wear: share.flash,
         reserved: disk.reserved,
         reads,
         write_requests,

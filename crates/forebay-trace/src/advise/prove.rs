@@ -120,7 +120,8 @@ where
     let records = last.make_contiguous();
     let of_end = if is_whole { survey.clone() } else { survey.of_end(records) };
     let records = &*records;
-    let share = (advice.share, settings.flash);
+    let flash = advice.flash_to_wear;
+    let share = (advice.share, flash);
     let mut search = Search::new(disk, share, (records, &of_end), models);
     search.run(proposal, done)?;
     let (mut refused, mut weak): (Vec<Setup>, Vec<Setup>) = Default::default();
@@ -136,7 +137,7 @@ where
             hit_ratio: best.outcome.hits.ratio,
             mean_ns: best.outcome.after.all.mean_ns,
         };
-        let (setup, spares) = (best.setup, !best.wears_out(settings.flash));
+        let (setup, spares) = (best.setup, !best.wears_out(flash));
         let roomy = search.with_room(best);
         let roomy = if search.is_possible(&roomy) { roomy } else { setup };
         let stressed = |times| move || Ok(records.iter().map(move |it| Ok(faster(it, times))));
@@ -152,7 +153,7 @@ where
             false => Trial::run(roomy, models, &survey, &mut open)?,
         };
         done();
-        if spares && whole.wears_out(settings.flash) {
+        if spares && whole.wears_out(flash) {
             // The end of the trace spares the flash, all of it does not: another setup may be better then.
             search.learn_wear(setup, whole.outcome.flash, done)?;
             worn += 1;
@@ -178,7 +179,8 @@ where
             };
             let needs_journal = setup.log > 0 && fails_in_strict_order()?;
             let stretch = (!is_whole).then_some(compared);
-            let ran = Ran { whole: &whole, stretch, room, needs_journal };
+            let drive_writes = whole.drive_writes(settings.flash);
+            let ran = Ran { whole: &whole, stretch, room, drive_writes, needs_journal };
             return Ok(proven(disk, advice, &search, ran, !weak.is_empty()));
         }
         refused.push(setup);
@@ -201,6 +203,8 @@ struct Ran<'a> {
     whole: &'a Trial,
     stretch: Option<Stretch>,
     room: u64,
+    /// Times a day that it writes all flash there is.
+    drive_writes: Option<f64>,
     /// Without the journal it would not do.
     needs_journal: bool,
 }
@@ -245,7 +249,7 @@ fn proven(
         before: latency(&outcome.before.all),
         after: latency(&outcome.after.all),
         flash_written_per_day: outcome.flash.and_then(|wear| wear.bytes_per_day),
-        drive_writes_per_day: trial.drive_writes(search.flash),
+        drive_writes_per_day: ran.drive_writes,
         needs_journal: ran.needs_journal,
         proof: Some(Proof {
             trials: search.tried().len(),

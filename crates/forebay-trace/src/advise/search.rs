@@ -41,8 +41,8 @@ pub(super) struct Search<'a> {
     pub disk: &'a Disk,
     /// What the disk may have.
     pub share: Share,
-    /// The flash device, of which this disk's part is one.
-    pub flash: u64,
+    /// Flash whose wear is this disk's.
+    pub flash_to_wear: u64,
     pub records: &'a [Record],
     pub survey: &'a Survey,
     pub models: Models,
@@ -52,11 +52,11 @@ pub(super) struct Search<'a> {
 impl<'a> Search<'a> {
     pub fn new(
         disk: &'a Disk,
-        (share, flash): (Share, u64),
+        (share, flash_to_wear): (Share, u64),
         (records, survey): (&'a [Record], &'a Survey),
         models: Models,
     ) -> Search<'a> {
-        Search { disk, share, flash, records, survey, models, tried: Vec::new() }
+        Search { disk, share, flash_to_wear, records, survey, models, tried: Vec::new() }
     }
 
     /// Tries `proposal`, cut to what there is beside its log, and what lies around it; `done` is called after each trial.
@@ -146,7 +146,7 @@ impl<'a> Search<'a> {
             })
         };
         let any = cheapest(&|_| true)?;
-        let spares = |trial: &Trial| !trial.wears_out(self.flash);
+        let spares = |trial: &Trial| !trial.wears_out(self.flash_to_wear);
         let sparing = cheapest(&spares);
         let sparing = sparing.filter(|of| of.mean_ns() <= any.mean_ns() * (1.0 + SPARING));
         sparing.or(Some(any))
@@ -258,7 +258,7 @@ impl<'a> Search<'a> {
             around.extend(POLICIES.map(|policy| Setup { policy, ..setup }));
             around.push(Setup { bypass: SequentialBypass::Off, ..setup });
         }
-        if setup.flash > 0 && of.wears_out(self.flash) {
+        if setup.flash > 0 && of.wears_out(self.flash_to_wear) {
             around.push(Setup { admission: FlashAdmission::History, ..setup });
         }
         around

@@ -5,7 +5,8 @@
 //!        └► the rest by what it takes off primary storage (divide.rs), then RAM by what it makes faster still
 //! what a disk's plan leaves of its share ─► all is divided again, that disk gets no more than it used
 //! ```
-//! A reservation is a disk's, whether it needs it or not: no other disk gets of it.
+//! A reservation is a disk's, whether it needs it or not: no other disk gets of it. The wear of the flash is divided as the
+//! flash is.
 
 use forebay_backends::size::rounded;
 use serde::Serialize;
@@ -109,6 +110,15 @@ fn divided(pool: u64, claims: Vec<Claim>) -> Vec<Given> {
         Given { used, kept: used.max(claim.reserved) }
     };
     claims.iter().zip(found).map(given).collect()
+}
+
+/// Divides the wear of all flash there is as the flash is divided that the disks get.
+pub(super) fn divide_wear(settings: &Settings, advices: &mut [Advice]) {
+    let all: u64 = advices.iter().map(|advice| advice.share.flash).sum();
+    for advice in advices {
+        let part = u128::from(settings.flash) * u128::from(advice.share.flash);
+        advice.flash_to_wear = (part / u128::from(all.max(1))) as u64;
+    }
 }
 
 /// Tells disks for which there would be enough if they were alone that others have it, and which.

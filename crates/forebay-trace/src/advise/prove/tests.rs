@@ -181,14 +181,38 @@ fn the_end_of_a_long_trace_wears_the_flash_in_its_own_time() {
     assert_eq!(advice.setup.admission, FlashAdmission::History, "{}", advice.sentence);
 }
 
+/// Writes all over the disk, then as many reads of a small part of it.
+fn written_then_read(requests_of_each: u64) -> Vec<Record> {
+    let mut records = requests(Op::Write, random(requests_of_each, 1 << 20));
+    let reads = requests(Op::Read, random(requests_of_each, 300));
+    let later = |it: &Record| Record { time_ns: it.time_ns + 10_000_000_000, ..*it };
+    records.extend(reads.iter().map(later));
+    records
+}
+
+#[test]
+fn disks_that_share_the_flash_spare_it_together() {
+    let records = written_then_read(10_000);
+    let settings = Settings { flash: 192 << 30, ..POOL };
+    let disk = studied(&records, &settings);
+    let wear = |disks: &[Disk]| -> Vec<f64> {
+        let proposed = advise(disks, &settings).unwrap();
+        let given = disks.iter().zip(proposed).map(|(disk, advice)| {
+            prove_on(10_000, disk, advice, &settings, || Ok(read(&records)), &|| ()).unwrap()
+        });
+        given.map(|advice| advice.drive_writes_per_day.unwrap()).collect()
+    };
+    let alone = wear(std::slice::from_ref(&disk))[0];
+    assert!((1.5..3.0).contains(&alone), "two of them would write too much: {alone}");
+    let together: f64 = wear(&[disk.clone(), disk]).iter().sum();
+    assert!(together < 3.0, "{together}");
+}
+
 #[test]
 fn a_setup_that_wears_out_the_flash_before_the_end_of_a_long_trace_is_not_preferred() {
     let settings = Settings { flash: 96 << 30, ..POOL };
-    let mut records = requests(Op::Write, random(10_000, 1 << 20));
-    let reads = requests(Op::Read, random(10_000, 300));
-    let later = |it: &Record| Record { time_ns: it.time_ns + 10_000_000_000, ..*it };
-    records.extend(reads.iter().map(later));
-    let advice = proved_on(reads.len(), &records, &settings);
+    let records = written_then_read(10_000);
+    let advice = proved_on(10_000, &records, &settings);
     let times = advice.drive_writes_per_day.unwrap();
     assert_eq!(advice.setup.admission, FlashAdmission::History, "{}", advice.sentence);
     assert!(times < 3.0, "{times}: {}", advice.sentence);
