@@ -1,11 +1,13 @@
 """Flash that hangs, which takes an I/O and never answers: disks on other flash are served, changed and opened all the same."""
 import contextlib
+import fcntl
 import http.client
 import json
 import os
 import signal
 import socket
 import subprocess
+import threading
 
 from bed import MIB, eventually, test
 from test_block import loop_device
@@ -81,6 +83,26 @@ def it_keeps_no_disk_on_other_flash_from_a_start(bed):
         for name in "bc":
             eventually(lambda: os.path.exists(bed.path(name + ".sock")), "disk %s is tried again" % name, seconds=60)
         assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def flash_that_a_killed_process_holds_on_to_is_waited_for_where_all_disks_have_it(bed):
+    images(bed, "a", "b")
+    disks = [disk(bed, name, flash(bed.path("pool"))) for name in "ab"]
+    served = Served(bed, *disks)
+    assert served.server.stop() == 0
+    with open(bed.path("pool"), "r+b") as holder:
+        # Who took the lock has died, and the kernel is not done with that.
+        taking = os.fork()
+        if taking == 0:
+            fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os._exit(0)
+        assert os.waitpid(taking, 0)[1] == 0
+        # Longer than disks on other flash would wait.
+        threading.Timer(18, holder.close).start()
+        served.server.start()
+    assert "NOT SERVED" not in command(bed, served, "disk", "list")
+    assert served.server.stop() == 0
 
 
 @test(forebay_only=True)

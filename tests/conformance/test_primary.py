@@ -473,23 +473,6 @@ def storage_that_does_not_answer_keeps_a_disk_from_being_opened_again_and_nobody
 
 
 @test(forebay_only=True)
-def a_command_about_one_disk_does_not_wait_for_storage_of_others(bed):
-    primaries = [nbdkit(bed, "file", bed.image(name + ".raw", MIB), name=name) for name in "abc"]
-    backends = dict(zip("abc", [primary.uri for primary in primaries])) | {"d": "file:" + bed.image("d.raw", MIB)}
-    text = 'control = "%s"\nshards = 1\n' % bed.path("serve.control") + "".join(
-        '[[disk]]\nname = "%s"\nbackend = "%s"\nram = "1MiB"\nnbd = ["unix:%s"]\n' % (
-            name, backend, bed.path(name + ".nbd")) for name, backend in backends.items())
-    for primary in primaries:
-        primary.process.send_signal(signal.SIGSTOP)
-    server = bed.serve(text, ["unix:" + bed.path("d.nbd")])
-    # Another try to open one of them may be under way, and waits for 10 s.
-    bed.run([bed.program, "disk", "set", "d", "--iops-limit", "5000", "--control", bed.path("serve.control")], timeout=18)
-    for primary in primaries:
-        primary.process.send_signal(signal.SIGCONT)
-    assert server.stop() == 0
-
-
-@test(forebay_only=True)
 def a_disk_whose_server_is_away_keeps_no_other_from_a_clean_end(bed):
     primaries = {name: nbdkit(bed, "file", bed.image(name + ".raw", 4 * MIB), name=name) for name in ("a", "b")}
     text = 'control = "%s"\nshards = 1\n' % bed.path("serve.control") + "".join(

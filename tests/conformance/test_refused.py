@@ -2,12 +2,14 @@
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import time
 
 from bed import MIB, eventually, need_program, pattern, test
 import nbd
 from test_fence import FAR, OWN, SIZE, two_disks, written
+from test_primary import nbdkit
 from test_write_back import nbdkit_on
 
 
@@ -368,3 +370,20 @@ def a_refused_disk_that_was_removed_comes_back_to_be_decided_about(bed):
     assert "and the disk is served" in disk(bed, "resolve", "first", "--use-log")
     is_served(bed, daemon, first, pattern(OWN, 4096, 1))
     assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def a_command_about_one_disk_does_not_wait_for_storage_of_others(bed):
+    primaries = [nbdkit(bed, "file", bed.image(name + ".raw", MIB), name=name) for name in "abc"]
+    backends = dict(zip("abc", [primary.uri for primary in primaries])) | {"d": "file:" + bed.image("d.raw", MIB)}
+    text = 'control = "%s"\nshards = 1\n' % bed.path("serve.control") + "".join(
+        '[[disk]]\nname = "%s"\nbackend = "%s"\nram = "1MiB"\nnbd = ["unix:%s"]\n' % (
+            name, backend, bed.path(name + ".nbd")) for name, backend in backends.items())
+    for primary in primaries:
+        primary.process.send_signal(signal.SIGSTOP)
+    server = bed.serve(text, ["unix:" + bed.path("d.nbd")])
+    # Another try to open one of them may be under way, and waits for 10 s.
+    bed.run([bed.program, "disk", "set", "d", "--iops-limit", "5000", "--control", bed.path("serve.control")], timeout=18)
+    for primary in primaries:
+        primary.process.send_signal(signal.SIGCONT)
+    assert server.stop() == 0

@@ -1,8 +1,8 @@
 //! A disk on a shard, as everybody outside has it: each operation is one method, and one closure that the shard runs
 //! (`mailbox.rs`).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::config::{BackendTraits, Mode, Tuning};

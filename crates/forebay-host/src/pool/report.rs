@@ -243,12 +243,12 @@ fn segments(tables: &Tables) -> SegmentCounts {
     segments
 }
 
-/// A pool, without what is wrong with it and its disks.
 /// Tells what an open pool is, and not what is in it; reads nothing.
 pub fn outline(pool: &Pool) -> PoolReport {
     report(pool.file.path(), &pool.tables)
 }
 
+/// A pool, without what is wrong with it and its disks.
 fn report(path: &Path, tables: &Tables) -> PoolReport {
     PoolReport {
         path: path.display().to_string(),

@@ -85,6 +85,12 @@ impl Flash {
         self.questions.ask_each(of, patience, open).await;
     }
 
+    /// True of a disk whose flash owes an answer, or has no place.
+    pub(super) fn is_silent(&self, disk: &DiskSpec) -> bool {
+        let owes = |flash: &PathBuf| self.questions.is_any_out(flash);
+        disk.unplaced.is_some() || path(disk).is_some_and(owes)
+    }
+
     /// The pool of a disk, where it has one, with room for all of `disks`; may wait for it.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::folders;
+use forebay_host::pool::LOCK_WAIT;
 use forebay_host::population::Population;
 use forebay_io::file::OpenFile;
 use forebay_io::reactor::ReactorKind;
@@ -140,14 +141,14 @@ impl Daemon {
         let (flash, flash_failed) = Flash::new(events.clone());
         let flash = Arc::new(flash);
         let flash_guard = FlashGuard(flash.clone());
-        // Flash that hangs keeps no disk on other flash from being served.
-        let (questions, of) = (&flash.questions, (*spec).clone());
-        let placing = placement::place_in_time(questions, of, Vec::new(), Vec::new(), START_MAX);
-        let (spec, news) = placing.await?;
-        let spec = Arc::new(spec);
+        let (mut placed, mut news) = open_flash(&flash, &spec).await?;
+        if placed.disks.iter().all(|disk| flash.is_silent(disk)) {
+            // No other disk waits, and a process that was killed may hold it for a while.
+            flash.questions.settle(LOCK_WAIT).await;
+            (placed, news) = open_flash(&flash, &spec).await?;
+        }
+        let spec = placed;
         news.into_iter().for_each(|text| events.report(None, Severity::Warning, text));
-        preflight::check_flash_is_apart(questions, &spec, START_MAX).await?;
-        flash.open(&spec, START_MAX).await;
         let state = spec.state_dir.clone().or_else(folders::state_folder);
         let shards = (0..spec.shards)
             .map(|index| ShardHandle::start(index, spec.shards, spec.reactor.0, events.clone()))
@@ -282,6 +283,24 @@ async fn lock_changes(
     Ok((DaemonSpec { sources: Some(sources), ..spec }, locked, trouble))
 }
 
+/// Opens the flash of all disks, each at its place; what is to be told of that. Flash that hangs keeps none on other flash
+/// waiting for long.
+///
+/// # Errors
+/// Flash is not apart from other storage.
+async fn open_flash(
+    flash: &Arc<Flash>,
+    spec: &Arc<DaemonSpec>,
+) -> Result<(Arc<DaemonSpec>, Vec<String>)> {
+    let (questions, of) = (&flash.questions, (**spec).clone());
+    let placing = placement::place_in_time(questions, of, Vec::new(), Vec::new(), START_MAX);
+    let (spec, news) = placing.await?;
+    let spec = Arc::new(spec);
+    preflight::check_flash_is_apart(questions, &spec, START_MAX).await?;
+    flash.open(&spec, START_MAX).await;
+    Ok((spec, news))
+}
+
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
 
@@ -304,9 +323,7 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
             let opened = tokio::spawn(async move {
                 if !is_alone {
                     // Flash that has not answered in time is not waited for once more.
-                    let is_silent = of.flash.as_ref().is_some_and(|flash| {
-                        of.unplaced.is_none() && opener.questions.is_any_out(&flash.path)
-                    });
+                    let is_silent = opener.flash.is_silent(&of) && of.unplaced.is_none();
                     let answers = match is_silent {
                         true => Err(Silence::Late),
                         false => opener.wait_for_answers(&of, START_MAX).await,

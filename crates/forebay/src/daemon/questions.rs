@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::control::lock;
@@ -24,6 +24,8 @@ const OUT_MAX: usize = 256;
 pub(super) const FLASH_MAX: Duration = Duration::from_secs(10);
 /// The same at a start, when paths to storage may have to be found first.
 pub(super) const START_MAX: Duration = Duration::from_secs(15);
+/// Questions that are asked at once, of many.
+const AT_ONCE: usize = 64;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,6 +118,17 @@ impl Questions {
         disks.collect()
     }
 
+    /// Waits until none is out any more, so long at most.
+    pub(super) async fn settle(&self, patience: Duration) {
+        let give_up = Instant::now() + patience;
+        loop {
+            let Some(mut back) = self.out().values().next().cloned() else { return };
+            if timeout_at(give_up, back.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Asks, on a thread of its own; what nobody waits for any more is dropped there.
     ///
     /// # Errors
@@ -170,9 +183,14 @@ impl Questions {
     where
         Q: FnOnce() -> T + Send + 'static,
     {
+        let room = Arc::new(Semaphore::new(AT_ONCE));
         let asked = of.into_iter().map(|(key, about)| {
-            let (questions, question) = (self.clone(), question(&key));
-            (key, tokio::spawn(async move { questions.ask(about, patience, question).await }))
+            let (questions, question, room) = (self.clone(), question(&key), room.clone());
+            let ask = async move {
+                let _room = room.acquire().await;
+                questions.ask(about, patience, question).await
+            };
+            (key, tokio::spawn(ask))
         });
         let mut answers = Vec::new();
         for (key, asked) in asked.collect::<Vec<_>>() {

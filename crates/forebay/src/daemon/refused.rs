@@ -233,8 +233,13 @@ async fn serve_in_turn(
     let spec = find(state, name)?;
     let is_changing = lock(&state.turns.changing).contains(name);
     anyhow::ensure!(!is_changing, "its settings are just being changed: ask again");
-    check_nobody_has(state, name)?;
     let waits = state.waiting_for_opening(name);
+    check_nobody_has(state, name).inspect_err(|busy| {
+        if waits.is_none() {
+            // It may be new, and is to be in sight.
+            state.refuse(&spec, busy);
+        }
+    })?;
     if decision.is_none()
         && let Some(waits) = &waits
     {
@@ -332,7 +337,8 @@ async fn finish_late(
         }
         // It lets go of all that it has, and may wait for that.
         let _ = tokio::task::spawn_blocking(move || drop((done, out))).await;
-        return;
+        // Nobody may have another disk there.
+        return state.close_flash_but_of("").await;
     }
     let decides = decision.is_some() && done.is_err();
     if let Err(error) = finish(&state, &spec, decision, done).await
@@ -371,7 +377,7 @@ pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&Refused
         let is_waited_for = state.opener.questions.is_out(&Opener::about_storage(&spec));
         if is_waited_for
             || state.is_at_work(&disk.name)
-            || state.opener.wait_for_answers(&spec, LOOK_MAX).await.is_err()
+            || state.opener.wait_for_answers(&spec, ANSWER_MAX).await.is_err()
         {
             continue;
         }

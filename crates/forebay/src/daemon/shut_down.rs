@@ -85,8 +85,7 @@ impl Daemon {
             }
         }
         // One that was given up because it could not be opened again ended before.
-        let given_up =
-            disks.iter().filter(|disk| disk.given_up().is_some());
+        let given_up = disks.iter().filter(|disk| disk.given_up().is_some());
         dirty.extend(given_up.map(|disk| disk.name().to_owned()));
         trouble.extend(self.leave_places(ended).await);
         self.control.http.close();
