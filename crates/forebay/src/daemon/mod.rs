@@ -293,7 +293,7 @@ async fn open_flash(
     spec: &Arc<DaemonSpec>,
 ) -> Result<(Arc<DaemonSpec>, Vec<String>)> {
     let (questions, of) = (&flash.questions, (**spec).clone());
-    let placing = placement::place_in_time(questions, of, Vec::new(), Vec::new(), START_MAX);
+    let placing = placement::place_in_time(questions, of, Vec::new(), flash.pools(), START_MAX);
     let (spec, news) = placing.await?;
     let spec = Arc::new(spec);
     preflight::check_flash_is_apart(questions, &spec, START_MAX).await?;

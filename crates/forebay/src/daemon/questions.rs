@@ -25,7 +25,7 @@ pub(super) const FLASH_MAX: Duration = Duration::from_secs(10);
 /// The same at a start, when paths to storage may have to be found first.
 pub(super) const START_MAX: Duration = Duration::from_secs(15);
 /// Questions that are asked at once, of many.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 192;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,12 +183,13 @@ impl Questions {
     where
         Q: FnOnce() -> T + Send + 'static,
     {
-        let room = Arc::new(Semaphore::new(AT_ONCE));
+        let (room, give_up) = (Arc::new(Semaphore::new(AT_ONCE)), Instant::now() + patience);
         let asked = of.into_iter().map(|(key, about)| {
             let (questions, question, room) = (self.clone(), question(&key), room.clone());
             let ask = async move {
                 let _room = room.acquire().await;
-                questions.ask(about, patience, question).await
+                let left = give_up.saturating_duration_since(Instant::now());
+                questions.ask(about, left, question).await
             };
             (key, tokio::spawn(ask))
         });

@@ -37,9 +37,9 @@ use crate::config::values::Name;
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
-/// Time that the storage of a disk has to answer before others are tried again.
+/// Time that flash has to tell what a log has.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// The same where somebody asks for this disk.
+/// Time that the storage of a disk has to answer before it is opened.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked at whether a disk is open.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -235,8 +235,8 @@ async fn serve_in_turn(
     anyhow::ensure!(!is_changing, "its settings are just being changed: ask again");
     let waits = state.waiting_for_opening(name);
     check_nobody_has(state, name).inspect_err(|busy| {
-        if waits.is_none() {
-            // It may be new, and is to be in sight.
+        // One that is new is to be in sight.
+        if waits.is_none() && state.may_be_tried().iter().all(|known| known.name != name) {
             state.refuse(&spec, busy);
         }
     })?;

@@ -230,14 +230,14 @@ impl<'a> Reopening<'a> {
         let text = "the disk was to be opened again and does not end: primary storage or its flash hangs. Its clients wait \
                     until it has ended, and it goes on as it was then";
         self.report(Severity::Error, text);
-        self.served.note_unopened(Some(text.to_owned()));
+        self.listed().note_unopened(Some(text.to_owned()));
         let (state, served) = (self.state.clone(), self.served.clone());
         let (disk, disks) = (before.0.clone(), before.1.to_vec());
         tokio::spawn(async move {
             let reopening = Reopening::of(&state, &served);
             // One that did not end lets its clients go on.
             if ended.await.is_err() {
-                served.note_unopened(None);
+                reopening.listed().note_unopened(None);
                 if leaves_pool {
                     reopening.take_mode_back(&disk).await;
                 }
@@ -260,7 +260,7 @@ impl<'a> Reopening<'a> {
             Err(error) => {
                 let text = cannot_be_opened(&error);
                 self.report(Severity::Error, &text);
-                self.served.note_unopened(Some(text.clone()));
+                self.listed().note_unopened(Some(text.clone()));
                 let (state, served) = (self.state.clone(), self.served.clone());
                 let (disk, disks) = (before.0.clone(), before.1.to_vec());
                 tokio::spawn(async move {
@@ -432,6 +432,11 @@ impl<'a> Reopening<'a> {
         self.state.opener.hand_over_to(shard, disk, opened, Some(&self.served)).await
     }
 
+    /// The disk as others find it: that of another shard, whose clients did not come, as long as it is not open here again.
+    fn listed(&self) -> Arc<ServedDisk> {
+        self.state.as_it_is(&self.served)
+    }
+
     fn report(&self, severity: Severity, text: &str) {
         self.state.report(Some(self.served.name()), severity, text);
     }
@@ -446,19 +451,19 @@ impl<'a> Reopening<'a> {
                 continue;
             }
             let Ok(_one) = self.state.opening_turn().await else { continue };
-            if self.served.ended().is_some() {
+            if self.listed().ended().is_some() {
                 return;
             }
             // Somebody decides about it, which takes long.
             if self.state.is_at_work(self.served.name()) {
                 continue;
             }
-            self.served.note_clients_wait(false);
+            self.listed().note_clients_wait(false);
             let Err(why) = self.open(before).await else {
                 let text = "the disk is open again, and its clients go on";
                 return self.report(Severity::Info, text);
             };
-            self.served.note_unopened(Some(cannot_be_opened(&why)));
+            self.listed().note_unopened(Some(cannot_be_opened(&why)));
             // Whoever has the next turn finds it so.
             self.note_clients_wait().await;
         }
@@ -467,7 +472,7 @@ impl<'a> Reopening<'a> {
     /// Notes whether nobody is opening it; true while an opening goes on that takes long.
     async fn note_clients_wait(&self) -> bool {
         let late = self.served.late_opening.lock().await;
-        self.served.note_clients_wait(late.is_none());
+        self.listed().note_clients_wait(late.is_none());
         late.as_ref().is_some_and(|late| !late.opening.is_finished())
     }
 
