@@ -2,18 +2,26 @@
 
 use super::*;
 
+const MIB: u64 = 1 << 20;
+
+/// One with a RAM cache of 1 MiB, which can have as much as `room`.
+fn disk_with_room(room: u64) -> (NewDisk, UnixStream) {
+    let (mut new, peer) = disk("disk", Mode::WriteThrough);
+    let config = Config { ram_bytes: MIB, ram_room: room, ..*new.engine.config() };
+    new.engine = Engine::new(config).unwrap();
+    let size = new.engine.memory_size() as usize;
+    let spare = new.engine.ram_spare().unwrap();
+    new.memory = Arc::new(Arena::with_room(size, spare.start..spare.end, None).unwrap());
+    (new, peer)
+}
+
 #[tokio::test]
 async fn a_ram_cache_gets_memory_and_gives_it_back_while_its_disk_works() {
-    const MIB: u64 = 1 << 20;
     for kind in [None, Some(ReactorKind::Epoll)] {
         let (_log, events) = EventLog::start(None).unwrap();
         let shard = ShardHandle::start(0, 1, kind, events).unwrap();
-        let (mut new, _peer) = disk("disk", Mode::WriteThrough);
-        let config = Config { ram_bytes: MIB, ram_room: 4 * MIB, ..*new.engine.config() };
-        new.engine = Engine::new(config).unwrap();
-        let size = new.engine.memory_size() as usize;
+        let (new, _peer) = disk_with_room(4 * MIB);
         let spare = new.engine.ram_spare().unwrap();
-        new.memory = Arc::new(Arena::with_room(size, spare.start..spare.end, None).unwrap());
         let memory = new.memory.clone();
         let disk = shard.sender().add(new).await.unwrap();
 
@@ -47,7 +55,6 @@ async fn a_ram_cache_gets_memory_and_gives_it_back_while_its_disk_works() {
 
 #[tokio::test]
 async fn a_size_that_cannot_be_had_keeps_no_memory_from_coming_that_is_on_its_way() {
-    const MIB: u64 = 1 << 20;
     let (_log, events) = EventLog::start(None).unwrap();
     let shard = ShardHandle::start(0, 1, None, events).unwrap();
     let (mut new, _peer) = disk("disk", Mode::WriteThrough);
@@ -71,15 +78,9 @@ async fn a_size_that_cannot_be_had_keeps_no_memory_from_coming_that_is_on_its_wa
 
 #[tokio::test]
 async fn of_two_resizes_at_once_only_the_later_wants_memory() {
-    const MIB: u64 = 1 << 20;
     let (_log, events) = EventLog::start(None).unwrap();
     let shard = ShardHandle::start(0, 1, None, events).unwrap();
-    let (mut new, _peer) = disk("disk", Mode::WriteThrough);
-    let config = Config { ram_bytes: MIB, ram_room: 8 * MIB, ..*new.engine.config() };
-    new.engine = Engine::new(config).unwrap();
-    let size = new.engine.memory_size() as usize;
-    let spare = new.engine.ram_spare().unwrap();
-    new.memory = Arc::new(Arena::with_room(size, spare.start..spare.end, None).unwrap());
+    let (new, _peer) = disk_with_room(8 * MIB);
     let disk = shard.sender().add(new).await.unwrap();
     // Whoever asked for the first one hears of it after the shard has done the second.
     let both_are_done = async {
