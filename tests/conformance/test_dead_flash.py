@@ -2,6 +2,7 @@
 import contextlib
 import os
 import signal
+import time
 
 from bed import MIB, eventually, pattern, test
 import nbd
@@ -170,6 +171,12 @@ def a_cache_whose_flash_hangs_is_noted_as_old_beside_primary_storage(bed):
     unmount(bed, process, path)
 
 
+def index_rests(disk):
+    writes = disk.stats()["counters"]["ring_writes"]
+    time.sleep(1.5)
+    return disk.stats()["counters"]["ring_writes"] == writes
+
+
 def an_end_with_a_log_that_flash_does_not_read_back(bed, size, told):
     """On flash of which this much is the disk's, 12 MiB of it the log; what its end tells."""
     image = bed.image("disk.raw", 16 * MIB)
@@ -181,6 +188,8 @@ def an_end_with_a_log_that_flash_does_not_read_back(bed, size, told):
         blocks = range(8 * MIB // 8192)
         write_blocks(h, blocks)
         h.flush()
+        # The index tells of a change a second later. One on its way would find flash dead before the end does.
+        eventually(lambda: index_rests(disk), "the index of the cache has all that changed")
         die(trigger)
         with open(os.path.join(bed.path("fuse"), "disk.img"), "rb") as file:
             os.fsync(file.fileno())
