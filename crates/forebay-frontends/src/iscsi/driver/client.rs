@@ -89,6 +89,11 @@ impl Client for Connection {
                 connection.outbox.append(|out| session.say_goodbye(out));
                 connection.drain(cx, device);
             }
+            // A task that goes on in parts waits for its disk, also after the initiator has left. One that has ended, or is on no
+            // shard, takes no further part.
+            let disks = &mut *cx.disks;
+            let has_ended = |disk| disks.find_port(disk).is_none_or(|port| port.is_held);
+            connection.session.abort_unstarted_of(device, has_ended);
         });
     }
 

@@ -1,17 +1,24 @@
 //! A connection over a socket pair, on the real reactor, whose tasks come to no engine.
 
 use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use forebay_core::action::{Actions, Reply, ReplyData};
+use forebay_core::config::{BackendTraits, Config};
+use forebay_core::engine::Engine;
+use forebay_core::ids::RequestTag;
+use forebay_core::status::IoStatus;
+use forebay_io::arena::Arena;
 use forebay_io::reactor::{Reactor, Token};
 
-use super::super::codec::{HEADER, Pdu, Request};
+use super::super::codec::{Command, HEADER, Pdu, Request};
 use super::super::device::Unit;
 use super::super::login::Established;
 use super::super::negotiate::Rules;
 use super::*;
-use crate::client::{Newcomer as _, Port, Tokens};
+use crate::client::{Answer, Newcomer as _, Permission, Port, Tokens};
 use crate::scsi::{Export, LogicalUnit, Lun};
 
 struct NoDisk;
@@ -26,13 +33,8 @@ impl crate::client::Disks for NoDisk {
     }
 }
 
-#[test]
-fn a_flood_of_task_management_functions_is_taken_one_at_a_time() {
-    const FUNCTIONS: usize = 100;
-    let (request, tag) =
-        (Request::TaskManagement { function: 6, referenced: 0, referenced_sn: 0 }, 9);
-    let reset =
-        Pdu { is_immediate: true, ahs_len: 0, data_len: 0, lun: [0; 8], tag, cmd_sn: 0, request };
+/// A session that has already sent this, and what its initiator reads from.
+fn session(sent: Vec<u8>) -> (UnixStream, Newcomer) {
     let established = Established {
         target: 0,
         initiator: "iqn.2026-01.x:h".to_owned(),
@@ -42,11 +44,11 @@ fn a_flood_of_task_management_functions_is_taken_one_at_a_time() {
         rules: Rules::default(),
         exp_cmd_sn: 0,
         stat_sn: 0,
-        leftover: reset.encode().repeat(FUNCTIONS),
+        leftover: sent,
     };
-    let logical = LogicalUnit::new(Export::new("db", 1 << 20));
+    let logical = LogicalUnit::new(Export::new("db", 16 << 20));
     let unit = Unit { lun: Lun::ZERO, logical, disk: DiskId(0), keeper: None };
-    let (mut peer, socket) = UnixStream::pair().unwrap();
+    let (peer, socket) = UnixStream::pair().unwrap();
     peer.set_nonblocking(true).unwrap();
     let newcomer = Newcomer {
         socket: socket.into(),
@@ -57,6 +59,17 @@ fn a_flood_of_task_management_functions_is_taken_one_at_a_time() {
         port: 1,
         log: None,
     };
+    (peer, newcomer)
+}
+
+#[test]
+fn a_flood_of_task_management_functions_is_taken_one_at_a_time() {
+    const FUNCTIONS: usize = 100;
+    let (request, tag) =
+        (Request::TaskManagement { function: 6, referenced: 0, referenced_sn: 0 }, 9);
+    let reset =
+        Pdu { is_immediate: true, ahs_len: 0, data_len: 0, lun: [0; 8], tag, cmd_sn: 0, request };
+    let (mut peer, newcomer) = session(reset.encode().repeat(FUNCTIONS));
     let mut reactor = Reactor::new(8, None).unwrap();
     let mut completions = Vec::new();
     let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut NoDisk };
@@ -82,4 +95,78 @@ fn a_flood_of_task_management_functions_is_taken_one_at_a_time() {
         assert!(client.wants_resume() && client.resume(&mut cx), "it goes on");
     }
     assert!(!client.wants_resume(), "it waits for more");
+}
+
+/// A disk of 16 MiB with 4 MiB of RAM.
+fn disk(reactor: &mut Reactor) -> Port {
+    let mut config = Config::for_disk(BackendTraits {
+        size: 16 << 20,
+        logical_block: 512,
+        read_only: false,
+        discard: true,
+        write_zeroes: true,
+        extents: false,
+    });
+    config.ram_bytes = 4 << 20;
+    let engine = Engine::new(config).unwrap();
+    let memory = Arc::new(Arena::new(engine.memory_size() as usize).unwrap());
+    let arena = reactor.add_arena(memory.clone()).unwrap();
+    let (access, actions) = (Permission::All, Actions::default());
+    Port { engine, memory, arena, actions, access, is_held: false, has_news: false }
+}
+
+struct OneDisk(Port);
+
+impl crate::client::Disks for OneDisk {
+    fn port(&mut self, _: DiskId) -> &mut Port {
+        &mut self.0
+    }
+
+    fn find_port(&mut self, _: DiskId) -> Option<&mut Port> {
+        Some(&mut self.0)
+    }
+}
+
+#[test]
+fn a_part_whose_disk_ends_while_it_is_held_does_not_keep_a_session_that_its_initiator_left() {
+    let command = |cmd_sn: u32, cdb: [u8; 16]| {
+        let (is_final, reads, writes, attribute) = (true, false, false, 1);
+        let command = Command { is_final, reads, writes, attribute, expected_len: 0, cdb };
+        let (tag, request) = (cmd_sn, Request::Command(command));
+        Pdu { is_immediate: false, ahs_len: 0, data_len: 0, lun: [0; 8], tag, cmd_sn, request }
+            .encode()
+    };
+    // TEST UNIT READY is told of the unit attention. VERIFY of 4 MiB is read in parts of 1 MiB.
+    let verify = [0x2f, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (peer, newcomer) = session([command(0, [0; 16]), command(1, verify)].concat());
+    let mut reactor = Reactor::new(8, None).unwrap();
+    let mut disk = OneDisk(disk(&mut reactor));
+    let tokens = Tokens { recv: Token(0), send: Token(1) };
+    let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+    let mut client = Box::new(newcomer).start(&mut cx, 0, tokens).unwrap();
+    // The initiator leaves after the first part was asked for.
+    peer.shutdown(Shutdown::Write).unwrap();
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+        client.flush(&mut cx);
+        reactor.wait(None, &mut completions).unwrap();
+    }
+    disk.0.is_held = true;
+    let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+    for completion in completions.drain(..) {
+        client.on_completion(&mut cx, completion);
+    }
+    assert!(!client.wants_resume(), "the first part is with the engine");
+    let (tag, submitted) = (RequestTag(0), Nanos(0));
+    let reply = Reply { tag, status: IoStatus::Ok, submitted, data: ReplyData::None };
+    let answer = Answer { disk: DiskId(0), reply: &reply, slices: &[], extents: &[] };
+    client.on_reply(&mut cx, answer);
+    client.flush(&mut cx);
+    assert!(client.wants_resume() && !client.resume(&mut cx), "the second part waits");
+    client.give_up(&mut cx);
+    assert!(!client.is_done(), "the disk has not ended");
+    client.close(&mut cx);
+    client.flush(&mut cx);
+    assert!(client.is_done(), "the disk takes no further part");
 }

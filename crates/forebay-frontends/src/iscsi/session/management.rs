@@ -9,6 +9,7 @@ use super::super::codec::{Answer, Pdu, Residual};
 use super::super::device::Cause;
 use super::super::task::{Phase, Task};
 use super::{Device, Response, Session, Status};
+use crate::client::DiskId;
 use crate::scsi::Medium;
 
 /// Responses (RFC 7143, 11.6.1).
@@ -234,6 +235,20 @@ impl Session {
     /// Nothing further begins: tasks that the engine does not have are gone.
     pub fn abort_unstarted(&mut self, device: &mut Device) {
         self.abort_where(device, |task| task.phase != Phase::Running);
+    }
+
+    /// The same of tasks whose disk takes nothing any more, as `has_ended` knows.
+    pub fn abort_unstarted_of(
+        &mut self,
+        device: &mut Device,
+        mut has_ended: impl FnMut(DiskId) -> bool,
+    ) {
+        for key in self.find_where(|it| !matches!(it.phase, Phase::Running | Phase::Aborted)) {
+            let unit = self.task(key).unit;
+            if unit.is_some_and(|unit| has_ended(device.units[unit].disk)) {
+                self.abort(device, key);
+            }
+        }
     }
 
     /// True when the initiator leaves.
