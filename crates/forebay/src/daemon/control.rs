@@ -19,11 +19,10 @@ use anyhow::Result;
 
 use super::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
 use super::figures::Figures;
-use super::flash::Flash;
 use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
 use super::opener::{self, Opener, Ready};
-use super::questions::{About, FLASH_MAX, in_time};
+use super::questions::FLASH_MAX;
 use super::served::ServedDisk;
 use super::watch::Watch;
 use super::{
@@ -351,16 +350,7 @@ impl ControlState {
         let of_asked = asked.filter_map(|disk| Some(disk.flash.as_ref()?.path.clone()));
         let of_late = self.opener.questions.disks().into_iter().filter_map(|(_, flash)| flash);
         let used: BTreeSet<PathBuf> = of_served.chain(of_asked).chain(of_late).collect();
-        self.let_go(move |flash| flash.close_unused(&used)).await;
-    }
-
-    /// Lets go of pools; what hangs is not waited for long, and by the first one alone.
-    async fn let_go(&self, close: impl FnOnce(&Flash) + Send + 'static) {
-        let flash = self.opener.flash.clone();
-        let closing = self.opener.questions.begin(About::Unused, move || close(&flash));
-        if let Ok(mut closed) = closing {
-            in_time(&mut closed, FLASH_MAX).await;
-        }
+        self.opener.flash.close_unused(&used, FLASH_MAX).await;
     }
 
     /// Lets go of the flash of a disk that is to be opened, if it is not at its path any more and no disk uses it.
@@ -372,7 +362,7 @@ impl ControlState {
         if is_used || late.iter().any(|(_, flash)| flash.as_ref() == Some(&path)) {
             return;
         }
-        self.let_go(move |flash| flash.close_if_moved(&path)).await;
+        self.opener.flash.close_if_moved(&path, FLASH_MAX).await;
     }
 
     /// Lets go of the flash of disks that have ended; not while a disk is opened for long, which may be about to use it.

@@ -83,9 +83,15 @@ async fn add(
         check_no_former_writes(&looked_at, &found, &disks)
     })
     .await?;
-    let mut after = sources(&old)?;
-    after.changes.add_device(name, &device);
-    let new = reload::prepared(state, after.spec_after(&old)?).await?;
+    let (mut after, known) = (sources(&old)?, old.clone());
+    let (of, joining) = (name.clone(), device.clone());
+    let (after, asked) = placement::follow(&state.opener.questions, FLASH_MAX, move || {
+        after.changes.add_device(&of, &joining);
+        let asked = after.spec_after(&known);
+        (after, asked)
+    })
+    .await?;
+    let new = reload::prepared(state, asked?).await?;
     let comes = moves(&old, &new);
     let mut changes: Vec<Change> = comes.iter().map(reload::shown_as).collect();
     let text = format!("the device {} joins the pool '{name}'", device.display());
@@ -135,30 +141,30 @@ fn check_no_former_writes(device: &Path, found: &[Placed], served: &[DiskSpec]) 
 async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Result<Reloaded> {
     let old = state.opener.spec();
     let (known, asked) = (old.clone(), device.clone());
-    let (name, device) = ask(state, &device, move |_| found(&known, &asked)).await?;
+    let served = placement::served(state, &old);
+    let (name, device) = ask(state, &device, move |opener| {
+        let (name, device) = found(&known, &asked)?;
+        // Those that are served from it can leave it.
+        let stays = served.iter().filter(|disk| is_on(disk, &device));
+        let stays: Vec<_> = stays.map(|disk| disk.name.to_string()).collect();
+        check_nothing_else(opener, &device, &stays)?;
+        Ok((name, device))
+    })
+    .await?;
     let before = sources(&old)?;
-    let stays = staying(&old, state, &device);
-    let leaving = device.clone();
-    ask(state, &device, move |opener| check_nothing_else(opener, &leaving, &stays)).await?;
-    let mut after = before.clone();
-    after.changes.drain_device(&name, &device);
-    let new = reload::prepared(state, after.spec_after(&old)?).await?;
-    if let Some(disk) = new.disks.iter().find(|disk| is_on(disk, &device)) {
-        bail!(
-            "disk '{0}' is on {1} because its own settings say so: first 'forebay disk set {0} --flash {name}:SIZE'",
-            disk.name,
-            device.display()
-        );
-    }
-    let is_listed = |disk: &&DiskSpec| new.disks.iter().any(|it| it.name == disk.name);
-    if let Some(disk) = old.disks.iter().filter(|it| is_on(it, &device)).find(|it| !is_listed(it)) {
-        bail!(
-            "disk '{0}' is on {1}, and the configuration file does not list it any more: first 'forebay disk remove {0}'. Nothing \
-             was moved",
-            disk.name,
-            device.display()
-        );
-    }
+    let (sources, known) = (before.clone(), old.clone());
+    let (of, leaving) = (name.clone(), device.clone());
+    let (after, asked) = placement::follow(&state.opener.questions, FLASH_MAX, move || {
+        let mut after = sources;
+        after.changes.drain_device(&of, &leaving);
+        let asked = after.spec_after(&known);
+        (after, asked)
+    })
+    .await?;
+    let new = reload::prepared(state, asked?).await?;
+    let (known, to_be) = (old.clone(), new.clone());
+    let (of, leaving) = (name.clone(), device.clone());
+    ask(state, &device, move |_| check_leaves(&known, &to_be, (&of, &leaving))).await?;
     let moves = moves(&old, &new);
     for difference in &moves {
         if let Difference::AtNextStart(Some(disk), keys) = difference {
@@ -258,11 +264,28 @@ fn is_on(disk: &DiskSpec, device: &Path) -> bool {
     flash.is_some_and(|flash| is_same(&flash.path, device))
 }
 
-/// Disks that are served from a device, so that they can leave it.
-fn staying(spec: &DaemonSpec, state: &ControlState, device: &Path) -> Vec<String> {
-    let served = placement::served(state, spec);
-    let on_it = served.iter().filter(|disk| is_on(disk, device));
-    on_it.map(|disk| disk.name.to_string()).collect()
+/// Finds a disk on a device of a pool that stays there when the pool has it no more.
+///
+/// # Errors
+/// That.
+fn check_leaves(old: &DaemonSpec, new: &DaemonSpec, (name, device): (&Name, &Path)) -> Result<()> {
+    if let Some(disk) = new.disks.iter().find(|disk| is_on(disk, device)) {
+        bail!(
+            "disk '{0}' is on {1} because its own settings say so: first 'forebay disk set {0} --flash {name}:SIZE'",
+            disk.name,
+            device.display()
+        );
+    }
+    let is_listed = |disk: &&DiskSpec| new.disks.iter().any(|it| it.name == disk.name);
+    if let Some(disk) = old.disks.iter().filter(|it| is_on(it, device)).find(|it| !is_listed(it)) {
+        bail!(
+            "disk '{0}' is on {1}, and the configuration file does not list it any more: first 'forebay disk remove {0}'. Nothing \
+             was moved",
+            disk.name,
+            device.display()
+        );
+    }
+    Ok(())
 }
 
 /// Finds what a device has that is needed and not of `disks`: nobody would find it when the device has left.

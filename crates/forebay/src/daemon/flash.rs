@@ -21,6 +21,7 @@ use forebay_host::pool::{self, Pool, Share, SharedPool};
 use forebay_host::warm::ring_bytes_max;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, timeout_at};
 
 use super::control::lock;
 use super::questions::{About, Questions};
@@ -61,6 +62,13 @@ struct Open {
     ends: Arc<AtomicBool>,
     /// Something of a disk that has ended may be under way on it.
     is_unquiet: bool,
+}
+
+impl Open {
+    /// Waits for its owner to end, and lets go of all of it.
+    fn join(self) {
+        self.owner.join();
+    }
 }
 
 impl Flash {
@@ -137,6 +145,9 @@ impl Flash {
         if let Some(found) = self.find(path) {
             return Ok(found);
         }
+        if self.questions.is_out(&About::Closing(path.to_owned())) {
+            bail!("the flash {} is let go of, and does not answer", path.display());
+        }
         let mut pool = Pool::open(path, &shares(path, disks))?;
         pool.go_if_unused();
         if let Some((severity, text)) = pool.take_news() {
@@ -200,27 +211,36 @@ impl Flash {
         }
     }
 
-    /// Lets go of the pools that are not `used`, so that their flash is free for others; may wait for them. Nobody opens one
-    /// meanwhile.
-    pub(super) fn close_unused(&self, used: &BTreeSet<PathBuf>) {
-        self.close(|at| !used.contains(at));
+    /// Lets go of the pools that are not `used`, so that their flash is free for others; waits so long for them. Nobody opens
+    /// one meanwhile.
+    pub(super) async fn close_unused(&self, used: &BTreeSet<PathBuf>, patience: Duration) {
+        self.close(|at| !used.contains(at), patience).await;
     }
 
     /// The same of the one at `path`, if its file is not there any more.
-    pub(super) fn close_if_moved(&self, path: &Path) {
-        let has_moved = lock(&self.pools).get(path).map(|open| open.owner.has_moved());
-        // Nobody waits meanwhile: its file system may hang.
-        if has_moved.is_some_and(|has_moved| has_moved()) {
-            self.close(|at| at == path);
+    pub(super) async fn close_if_moved(&self, path: &Path, patience: Duration) {
+        let Some(open) = lock(&self.pools).get(path).map(|open| open.owner.has_moved()) else {
+            return;
+        };
+        // Its file system may hang.
+        if self.questions.ask(About::Path(path.to_owned()), patience, open).await == Ok(true) {
+            self.close(|at| at == path, patience).await;
         }
     }
 
-    fn close(&self, which: impl Fn(&Path) -> bool) {
+    async fn close(&self, which: impl Fn(&Path) -> bool, patience: Duration) {
         let is_free = |at: &PathBuf, open: &mut Open| !open.is_unquiet && which(at);
+        // Not on the threads that wait for them: somebody may use one by then.
         let free: Vec<_> = lock(&self.pools).extract_if(.., is_free).collect();
-        for (_, open) in free {
+        let closing = free.into_iter().filter_map(|(path, open)| {
             open.ends.store(true, Ordering::Release);
-            open.owner.join();
+            // While an earlier one of the same path does not answer, this one ends by itself.
+            self.questions.begin(About::Closing(path), move || open.join()).ok()
+        });
+        let give_up = Instant::now() + patience;
+        for closed in closing.collect::<Vec<_>>() {
+            // One that hangs is let go of when it answers.
+            let _ = timeout_at(give_up, closed).await;
         }
     }
 
@@ -233,7 +253,7 @@ impl Flash {
     pub(super) fn end(&self) {
         // Who ends without a word needs the lock while one of them hangs.
         let pools = std::mem::take(&mut *lock(&self.pools));
-        pools.into_values().for_each(|open| open.owner.join());
+        pools.into_values().for_each(Open::join);
     }
 }
 

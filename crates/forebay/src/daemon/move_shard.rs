@@ -30,7 +30,7 @@ use super::advice;
 use super::api::MovedShard;
 use super::control::{ControlState, refuse};
 use super::opener::Ready;
-use super::reopen::{Reopening, TRY_AGAIN};
+use super::reopen::{Noted, Reopening, TRY_AGAIN};
 use super::served::ServedDisk;
 use super::shards;
 use crate::config::values::Name;
@@ -166,7 +166,7 @@ struct Moving<'a> {
 enum Stage {
     /// Its clients may be held.
     Serving,
-    Ending(JoinHandle<Result<Drained>>),
+    Ending(JoinHandle<Result<Noted>>),
     Ended,
     /// On the other shard.
     Opened(Box<(Ready, Option<Wanted>)>),
@@ -208,7 +208,8 @@ async fn end_and_open(
     held.into_iter().collect::<Result<()>>()?;
     for Moving { served, stage, .. } in moving.iter_mut() {
         let handle = served.handle.clone();
-        *stage = Stage::Ending(tokio::spawn(async move { handle.end_beneath(false).await }));
+        let ending = async move { handle.end_beneath(false).await };
+        *stage = Stage::Ending(tokio::spawn(Reopening::of(state, served).ended(ending)));
     }
     let limit = Instant::now() + END_MAX;
     for Moving { served, stage, .. } in moving.iter_mut() {
@@ -216,9 +217,9 @@ async fn end_and_open(
         let ended = timeout_at(limit, ending).await;
         let ended = ended.with_context(|| format!("disk '{}' does not end", served.name()))?;
         *stage = Stage::Serving;
-        let drained = ended??;
+        let noted = ended??;
         *stage = Stage::Ended;
-        Reopening::of(state, served).leave(drained).await?;
+        noted?;
     }
     for Moving { disk, served, stage } in moving.iter_mut() {
         let reopening = Reopening::of(state, served);
@@ -254,10 +255,7 @@ async fn go_back(
                 served.handle.let_clients_go_on();
                 continue;
             }
-            Stage::Ending(ending) => {
-                let ended = Reopening::of(state, served).ended(async move { ending.await? });
-                Some(tokio::spawn(ended))
-            }
+            Stage::Ending(ending) => Some(ending),
             Stage::Opened(opened) => {
                 let there = give_back(state.clone(), to, opened.0.handle.clone());
                 Some(tokio::spawn(Reopening::of(state, &opened.0.disk).ended(there)))
@@ -271,7 +269,7 @@ async fn go_back(
     for (disk, reopening, ended) in ending {
         if let Some(mut ended) = ended {
             match timeout_at(limit, &mut ended).await {
-                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Ok(noted))) => reopening.tell_unnoted(noted),
                 // One that does not end lets its clients go on.
                 Ok(_) => continue,
                 Err(_) => {

@@ -13,13 +13,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use anyhow::Result;
 use forebay_backends::Uri;
-use forebay_host::pool;
 use forebay_host::pool::report::{self, Placed};
+use forebay_host::pool::{self, Pool};
 
 use super::control::ControlState;
 use super::flash::OpenPool;
@@ -31,8 +31,9 @@ use crate::config::{DaemonSpec, DiskSpec};
 /// the devices that it has open. What is wrong with devices that had to be looked at.
 pub(crate) fn place(spec: &mut DaemonSpec, served: &[DiskSpec], open: &[OpenPool]) -> Vec<String> {
     keep(spec, served);
+    let known = known(open);
     let look_at = |path: PathBuf| {
-        let found = look(&path, open);
+        let found = look(&path, &known);
         (path, found)
     };
     put_all(spec, Devices::of_looks(wanted(spec).into_iter().map(look_at)))
@@ -49,11 +50,13 @@ pub(super) async fn place_in_time(
     open: Vec<OpenPool>,
     patience: Duration,
 ) -> Result<(DaemonSpec, Vec<String>)> {
-    let (open, mut spec) = (Arc::new(open), kept(questions, spec, served, patience).await?);
+    let mut spec = kept(questions, spec, served, patience).await?;
+    let known = Arc::new(known(&open));
+    drop(open);
     let of = wanted(&spec).into_iter().map(|path| (path.clone(), About::Flash(path)));
     let look_at = |path: &PathBuf| {
-        let (path, open) = (path.clone(), open.clone());
-        move || look(&path, &open)
+        let (path, known) = (path.clone(), known.clone());
+        move || look(&path, &known)
     };
     let looks = questions.ask_each(of, patience, look_at).await.into_iter().map(|(path, found)| {
         let found = found.unwrap_or_else(|why| Look::silent(&path, why));
@@ -73,15 +76,25 @@ pub(super) async fn kept(
     served: Vec<DiskSpec>,
     patience: Duration,
 ) -> Result<DaemonSpec> {
-    let about = About::Path(PathBuf::new());
     let keeping = move || {
         keep(&mut spec, &served);
         spec
     };
-    questions
-        .ask(about, patience, keeping)
-        .await
-        .map_err(|why| why.of("the file system of a device"))
+    follow(questions, patience, keeping).await
+}
+
+/// Does something for which it is asked where the paths of devices lead.
+///
+/// # Errors
+/// A file system does not answer in time.
+pub(super) async fn follow<T: Send + 'static>(
+    questions: &Questions,
+    patience: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let about = About::Path(PathBuf::new());
+    let done = questions.ask(about, patience, work).await;
+    done.map_err(|why| why.of("the file system of a device"))
 }
 
 /// The devices of pools from which a disk is to have one that it does not have yet.
@@ -228,11 +241,26 @@ impl Look {
     }
 }
 
-fn look(path: &Path, open: &[OpenPool]) -> Look {
+/// A pool that was open when looks began. It is let go of meanwhile, however long one of them takes.
+struct Known {
+    path: PathBuf,
+    real: PathBuf,
+    pool: Weak<Mutex<Pool>>,
+}
+
+fn known(open: &[OpenPool]) -> Vec<Known> {
+    let known = |OpenPool { path, real, pool, .. }: &OpenPool| {
+        let (path, real) = (path.clone(), real.clone());
+        Known { path, real, pool: Arc::downgrade(pool) }
+    };
+    open.iter().map(known).collect()
+}
+
+fn look(path: &Path, known: &[Known]) -> Look {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let known = open.iter().find(|open| open.path == path || open.real == real);
-    let found = match known {
-        Some(open) => Ok(report::placed(&pool::lock(&open.pool))),
+    let known = known.iter().find(|open| open.path == path || open.real == real);
+    let found = match known.and_then(|open| open.pool.upgrade()) {
+        Some(open) => Ok(report::placed(&pool::lock(&open))),
         None => report::placed_at(path),
     };
     let at = known.map_or(path, |open| &open.path).to_owned();

@@ -44,8 +44,8 @@ pub(super) enum About {
     Flash(PathBuf),
     /// A path: where it leads.
     Path(PathBuf),
-    /// Pools that nobody uses: they are let go of.
-    Unused,
+    /// A pool that nobody uses: it is let go of.
+    Closing(PathBuf),
 }
 
 /// Why there is no answer.
@@ -90,15 +90,14 @@ impl Questions {
         self.out().contains_key(about)
     }
 
-    /// Whether a question about this path is out.
+    /// Whether a question is out that the flash or the file system at this path has to answer. How full a pool is may also
+    /// wait for whoever has the pool.
     pub(super) fn is_any_out(&self, path: &Path) -> bool {
         self.out().keys().any(|about| match about {
-            About::Usage(at)
-            | About::Pool(at)
-            | About::Opening(at)
-            | About::Flash(at)
-            | About::Path(at) => at == path,
-            About::Storage(..) | About::Disk(..) | About::Unused => false,
+            About::Opening(at) | About::Flash(at) | About::Path(at) | About::Closing(at) => {
+                at == path
+            }
+            About::Usage(_) | About::Pool(_) | About::Storage(..) | About::Disk(..) => false,
         })
     }
 
@@ -113,7 +112,7 @@ impl Questions {
             | About::Opening(_)
             | About::Flash(_)
             | About::Path(_)
-            | About::Unused => None,
+            | About::Closing(_) => None,
         });
         disks.collect()
     }

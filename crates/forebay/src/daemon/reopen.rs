@@ -126,6 +126,9 @@ async fn note_growth(served: &Arc<ServedDisk>) -> Result<()> {
     tokio::task::spawn_blocking(move || noting.grow_place(look)).await?
 }
 
+/// Where everything is of a disk that has ended, or why that cannot be noted.
+pub(super) type Noted = Result<Left>;
+
 /// An opening that takes long.
 pub(super) struct LateOpening {
     /// With these settings.
@@ -179,9 +182,9 @@ impl<'a> Reopening<'a> {
         }
         advice::settle(&self.served).await;
         let began = Instant::now();
-        let ended = self.end_beneath(before, leaves_pool).await?;
+        let noted = self.end_beneath(before, leaves_pool).await?;
         let opened = async {
-            self.let_go(ended, leaves_pool).await?;
+            self.let_go(noted?, leaves_pool).await?;
             // It is open nowhere, and the log that it has left is empty: a start may open it here or there.
             kept.keep().await?;
             self.open(after).await
@@ -205,10 +208,11 @@ impl<'a> Reopening<'a> {
         }
     }
 
-    /// Ends it beneath its clients. One that takes long ends later, and is opened as it was then.
-    async fn end_beneath(&self, before: Among<'_>, leaves_pool: bool) -> Result<Drained> {
+    /// Ends it beneath its clients, and notes how. One that takes long ends later, and is opened as it was then.
+    async fn end_beneath(&self, before: Among<'_>, leaves_pool: bool) -> Result<Noted> {
         let handle = self.served.handle.clone();
-        let mut ending = tokio::spawn(async move { handle.end_beneath(leaves_pool).await });
+        let ending = async move { handle.end_beneath(leaves_pool).await };
+        let mut ending = tokio::spawn(self.ended(ending));
         if let Ok(ended) = timeout(END_MAX, &mut ending).await {
             let ended = ended.map_err(anyhow::Error::from).flatten();
             if leaves_pool && ended.is_err() {
@@ -216,14 +220,14 @@ impl<'a> Reopening<'a> {
             }
             return ended;
         }
-        let ended = self.ended(async move { ending.await? });
+        let ended = async move { ending.await? };
         Err(self.open_once_ended(ended, before, leaves_pool))
     }
 
     /// Opens it as it was, on a task of its own, once it has `ended` and that was noted, which takes long. Why its clients wait.
     pub(super) fn open_once_ended(
         &self,
-        ended: impl Future<Output = Result<()>> + Send + 'static,
+        ended: impl Future<Output = Result<Noted>> + Send + 'static,
         before: Among<'_>,
         leaves_pool: bool,
     ) -> anyhow::Error {
@@ -236,13 +240,14 @@ impl<'a> Reopening<'a> {
         tokio::spawn(async move {
             let reopening = Reopening::of(&state, &served);
             // One that did not end lets its clients go on.
-            if ended.await.is_err() {
+            let Ok(noted) = ended.await else {
                 reopening.listed().note_unopened(None);
                 if leaves_pool {
                     reopening.take_mode_back(&disk).await;
                 }
                 return;
-            }
+            };
+            reopening.tell_unnoted(noted);
             reopening.open_some_time((&disk, &disks)).await;
         });
         anyhow!(text)
@@ -303,27 +308,30 @@ impl<'a> Reopening<'a> {
         }
     }
 
-    /// Waits until it has ended, and notes how. Where that cannot be noted it is opened as after a crash.
+    /// Waits until it has ended, and notes how.
     ///
     /// # Errors
     /// It goes on.
     pub(super) fn ended<F: Future<Output = Result<Drained>> + Send + 'static>(
         &self,
         ending: F,
-    ) -> impl Future<Output = Result<()>> + Send + use<F> {
+    ) -> impl Future<Output = Result<Noted>> + Send + use<F> {
         let (state, served) = (self.state.clone(), self.served.clone());
         async move {
             let drained = ending.await?;
-            let reopening = Reopening::of(&state, &served);
-            if let Err(error) = reopening.leave(drained).await {
-                reopening.report(Severity::Warning, &format!("{error:#}"));
-            }
-            Ok(())
+            Ok(Reopening::of(&state, &served).leave(drained).await)
+        }
+    }
+
+    /// Tells that it could not be noted how it has ended: it is opened as after a crash.
+    pub(super) fn tell_unnoted(&self, noted: Noted) {
+        if let Err(error) = noted {
+            self.report(Severity::Warning, &format!("{error:#}"));
         }
     }
 
     /// Notes how it has ended; where everything is.
-    pub(super) async fn leave(&self, drained: Drained) -> Result<Left> {
+    async fn leave(&self, drained: Drained) -> Noted {
         let left = ending::left(&drained);
         if let Left::NotSafe(why) = &left {
             self.report(Severity::Error, why);
@@ -340,9 +348,8 @@ impl<'a> Reopening<'a> {
         Ok(left)
     }
 
-    /// Notes how it has ended, and lets go of the flash that it has left.
-    async fn let_go(&self, ended: Drained, leaves_pool: bool) -> Result<()> {
-        let left = self.leave(ended).await?;
+    /// Lets go of the flash that it has left.
+    async fn let_go(&self, left: Left, leaves_pool: bool) -> Result<()> {
         if leaves_pool {
             ensure!(left == Left::OnPrimaryStorage, "its log is not empty");
             self.state.close_flash_but_of(self.served.name()).await;

@@ -211,8 +211,11 @@ pub(super) async fn settings(
     let shown = async || -> Result<Vec<SettingInfo>> {
         let disk = disk_of(&spec, &name)?;
         let sources = spec.sources.as_ref().context("it has no configuration")?;
-        let (asked, served) = (sources.spec_after(&spec)?, placement::served(&state, &spec));
-        let asked = placement::kept(&state.opener.questions, asked, served, FLASH_MAX).await?;
+        let (of, known, questions) = (sources.clone(), spec.clone(), &state.opener.questions);
+        let asked = move || of.spec_after(&known);
+        let asked = placement::follow(questions, FLASH_MAX, asked).await??;
+        let served = placement::served(&state, &spec);
+        let asked = placement::kept(questions, asked, served, FLASH_MAX).await?;
         let asked = asked.disks.iter().find(|it| it.name == name).map(DiskSpec::settings);
         let asked = asked.unwrap_or_default();
         let requested = |key: &str, value: &String| {
@@ -327,7 +330,9 @@ async fn change_config(
     let before = old.sources.clone().context("it has no configuration that could change")?;
     let mut after = before.clone();
     let keys = edit(Before { sources: &mut after, spec: &old })?;
-    let asked = after.spec_after_change(&before, &old, (name, &keys))?;
+    let (sources, known, of) = (after.clone(), old.clone(), name.clone());
+    let asked = move || sources.spec_after_change(&before, &known, (&of, &keys));
+    let asked = placement::follow(&state.opener.questions, FLASH_MAX, asked).await??;
     let new = reload::prepared(state, asked).await?;
     // With the numbers of its units.
     let after = new.sources.as_ref().unwrap_or(&after);

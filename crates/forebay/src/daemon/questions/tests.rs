@@ -78,3 +78,19 @@ async fn with_many_out_nobody_is_asked() {
     assert_eq!(panics.await, Err(Silence::Late));
     assert_eq!(questions.ask(about("a"), LONG, || 1).await, Ok(1));
 }
+
+#[tokio::test]
+async fn a_question_to_whoever_has_a_pool_says_nothing_of_its_flash() {
+    let (questions, path) = (Questions::default(), PathBuf::from("a"));
+    for (about, owes) in [
+        (About::Usage(path.clone()), false),
+        (About::Pool(path.clone()), false),
+        (About::Opening(path.clone()), true),
+        (About::Closing(path.clone()), true),
+    ] {
+        let (_end, question) = hangs();
+        assert_eq!(questions.ask(about.clone(), SOON, question).await, Err(Silence::Late));
+        assert!(questions.is_out(&about));
+        assert_eq!(questions.is_any_out(&path), owes, "{about:?}");
+    }
+}
