@@ -435,6 +435,10 @@ impl Backend for FaultBackend {
         self.inner.holds_changes()
     }
 
+    fn give_up_after(&mut self, patience: Nanos) {
+        self.inner.give_up_after(patience);
+    }
+
     fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
         self.inner.tell_of_writes(to);
     }

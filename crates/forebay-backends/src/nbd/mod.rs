@@ -485,7 +485,7 @@ impl Backend for NbdBackend {
 
     fn detach(&mut self, cx: &mut Context<'_>) {
         match (&self.state, &mut self.session) {
-            (State::Up, Some(session)) => session.leave(cx.reactor),
+            (State::Up, Some(session)) => session.leave(cx.reactor, &self.requests),
             (_, Some(session)) => session.close(cx.reactor),
             (_, None) => {}
         }

@@ -23,7 +23,7 @@ use forebay_nbd::reply::{
 };
 
 use super::export::Export;
-use super::requests::Requests;
+use super::requests::{Part, Requests};
 use crate::backend::BackendEvent;
 
 /// Bytes received at a time, besides payload.
@@ -58,6 +58,8 @@ pub(super) struct Sink<'a> {
     pub(super) events: &'a mut Vec<BackendEvent>,
     /// The part that is only sent in part; the server cannot have answered it.
     pub(super) unsent: Option<usize>,
+    /// The server said that it shuts down: the session ends, and the next one gets what this one did not do.
+    pub(super) shuts_down: bool,
 }
 
 impl Incoming {
@@ -135,7 +137,7 @@ impl Incoming {
             return Err("a simple reply in the middle of a structured one".to_owned());
         }
         match (reply.result, request.io.op) {
-            (Err(errno), _) => part.status = status(errno)?,
+            (Err(errno), _) => part.refuse(errno),
             (Ok(()), IoOp::Read { .. }) if sink.export.structured => {
                 return Err(
                     "a simple reply to a read though structured ones were agreed".to_owned()
@@ -200,7 +202,7 @@ impl Incoming {
                     return Err(format!("a chunk of the unknown kind {}", kind.wire()));
                 }
                 let error = ErrorChunk::decode(kind, payload).map_err(|error| error.to_string())?;
-                sink.requests.part_mut(key).0.status = status(error.errno)?;
+                sink.requests.part_mut(key).0.refuse(error.errno);
             }
         }
         if is_last {
@@ -310,6 +312,11 @@ impl Sink<'_> {
     /// The reply to a part is complete.
     fn end(&mut self, key: usize) -> Result<(), String> {
         let (part, request) = self.requests.part(key);
+        if part.is_refused {
+            self.requests.put_back(key);
+            self.shuts_down = true;
+            return Ok(());
+        }
         let (status, range, received) = (part.status, part.range, part.arrived.bytes());
         let is_short = match request.io.op {
             IoOp::Read { .. } => received != range.len(),
@@ -328,16 +335,20 @@ impl Sink<'_> {
     }
 }
 
-/// The meaning of a server's error. A server that shuts down ends the session. The next one gets
-/// the requests that it did not do.
-fn status(errno: Errno) -> Result<IoStatus, String> {
-    match errno {
-        Errno::Perm => Ok(IoStatus::ReadOnly),
-        Errno::Io | Errno::NoMem => Ok(IoStatus::IoError),
-        Errno::Inval | Errno::Overflow => Ok(IoStatus::Invalid),
-        Errno::NoSpc => Ok(IoStatus::NoSpace),
-        Errno::NotSup => Ok(IoStatus::Unsupported),
-        Errno::Shutdown => Err("the server is shutting down".to_owned()),
+impl Part {
+    /// Takes a server's error.
+    fn refuse(&mut self, errno: Errno) {
+        self.status = match errno {
+            Errno::Perm => IoStatus::ReadOnly,
+            Errno::Io | Errno::NoMem => IoStatus::IoError,
+            Errno::Inval | Errno::Overflow => IoStatus::Invalid,
+            Errno::NoSpc => IoStatus::NoSpace,
+            Errno::NotSup => IoStatus::Unsupported,
+            Errno::Shutdown => {
+                self.is_refused = true;
+                return;
+            }
+        };
     }
 }
 

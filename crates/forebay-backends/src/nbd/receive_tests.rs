@@ -100,6 +100,7 @@ fn feed(
             requests: &mut requests,
             events: &mut events,
             unsent: None,
+            shuts_down: false,
         };
         incoming.received(buffer, now.len(), &mut sink)?;
     }

@@ -56,6 +56,8 @@ pub(super) struct Part {
     /// What of a read has come.
     pub(super) arrived: Arrived,
     pub(super) status: IoStatus,
+    /// The server does not do it, because it shuts down.
+    pub(super) is_refused: bool,
     /// Of a flush: the writes that had been answered when it was sent.
     pub(super) covers: u64,
 }
@@ -182,6 +184,7 @@ impl Requests {
             sent_at: Nanos(0),
             arrived: Arrived::default(),
             status: IoStatus::Ok,
+            is_refused: false,
             covers: 0,
         }))
     }
@@ -198,6 +201,13 @@ impl Requests {
 
     /// A part could not be sent now; it stays the next one.
     pub(super) fn unsent(&mut self, key: usize) {
+        self.to_send.push_front(key);
+    }
+
+    /// A part was refused: it is for the next session.
+    pub(super) fn put_back(&mut self, key: usize) {
+        self.parts[key].connection = None;
+        self.in_flight -= 1;
         self.to_send.push_front(key);
     }
 
@@ -272,7 +282,9 @@ impl Requests {
         self.to_send.clear();
         let mut was_waiting = vec![0u32; self.requests.capacity()];
         for (key, part) in &mut self.parts {
-            was_waiting[part.request] += u32::from(part.connection.take().is_some());
+            let is_refused = std::mem::take(&mut part.is_refused);
+            let was_sent = part.connection.take().is_some();
+            was_waiting[part.request] += u32::from(was_sent || is_refused);
             part.arrived = Arrived::default();
             part.status = IoStatus::Ok;
             self.to_send.push_back(key);

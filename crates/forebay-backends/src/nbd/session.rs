@@ -147,6 +147,8 @@ impl Session {
 
     fn add(&mut self, socket: OwnedFd, reactor: &mut Reactor) -> io::Result<()> {
         let socket = reactor.add_socket(socket)?;
+        // When the network is back, the kernel would deliver the writes of a process that was killed over newer ones.
+        reactor.outlive(socket, false);
         self.connections.push(Connection {
             socket,
             peer: Peer::There,
@@ -176,8 +178,12 @@ impl Session {
         }
     }
 
-    /// Says goodbye on connections where nothing is half sent, then closes.
-    pub(super) fn leave(&mut self, reactor: &mut Reactor) {
+    /// Says goodbye, then closes. A server that still owes answers sees the end alone: what it was not sent yet must not
+    /// come any more.
+    pub(super) fn leave(&mut self, reactor: &mut Reactor, requests: &Requests) {
+        if requests.in_flight() > 0 {
+            return self.close(reactor);
+        }
         let header = RequestHeader {
             flags: CommandFlags::NONE,
             command: Command::Disconnect.wire(),
@@ -185,8 +191,8 @@ impl Session {
             offset: 0,
             len: 0,
         };
-        for connection in self.connections.iter().filter(|connection| connection.outgoing.is_none())
-        {
+        for connection in &self.connections {
+            reactor.outlive(connection.socket, true);
             // A courtesy: the server sees the end of the stream anyway.
             let _ = reactor.send_now(connection.socket, &[SendPart::Bytes(&header.to_bytes())]);
         }
@@ -255,8 +261,10 @@ impl Session {
             requests,
             events: cx.events,
             unsent: connection.outgoing.map(|message| message.part),
+            shuts_down: false,
         };
         let understood = connection.incoming.received(buffer, count, &mut sink);
+        let shuts_down = sink.shuts_down;
         connection.in_flight -= (before - requests.in_flight()) as u32;
         if understood.is_err() {
             connection.peer = Peer::Garbled;
@@ -264,7 +272,11 @@ impl Session {
             connection.end_garbled(cx.reactor);
         }
         self.receive(index, cx.reactor);
-        understood.map_err(|what| format!("the server broke the protocol: {what}"))
+        understood.map_err(|what| format!("the server broke the protocol: {what}"))?;
+        match shuts_down {
+            true => Err("the server is shutting down".to_owned()),
+            false => Ok(()),
+        }
     }
 
     fn on_sent(

@@ -272,11 +272,17 @@ impl Reactor {
     /// As [`Reactor::remove_socket`]; over TCP, what was sent and has not gone yet is dropped instead of
     /// being delivered when the peer can be reached again.
     pub fn abort_socket(&mut self, id: SocketId) {
+        self.outlive(id, false);
+        self.remove_socket(id);
+    }
+
+    /// Whether the kernel goes on to deliver, over TCP, what was sent, after the socket was removed or the process has ended,
+    /// however it did. It does by default.
+    pub fn outlive(&mut self, id: SocketId, delivers: bool) {
         if let Some(socket) = self.shared.sockets.live(id.0 as usize) {
             // Where it fails the socket is no connection any more, which delivers nothing.
-            let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
+            let _ = sockopt::set_socket_linger(&socket.fd, (!delivers).then_some(Duration::ZERO));
         }
-        self.remove_socket(id);
     }
 
     /// Tells the peer that nothing more will be sent; what it sends can still be received.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_io::clock::now_nanos;
+use forebay_nbd::errno::Errno;
 use forebay_nbd::info::BlockSizes;
 use forebay_nbd::request::Command;
 
@@ -199,4 +200,53 @@ fn a_start_after_a_process_without_all_its_answers_changes_nothing_before_the_fe
     for options in ["&fence=0s", "&read-only=on"] {
         assert_eq!(server.open(options).unwrap().hold_changes(), None, "{options}");
     }
+}
+
+#[test]
+fn what_a_killed_process_has_not_delivered_never_arrives() {
+    let blocks = Some(BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 });
+    let misdeed = |_, number, _| if number == 0 { Misdeed::Deaf } else { Misdeed::None };
+    let server = Server::start_tcp("127.0.0.1", Script { blocks, ..Script::bad(misdeed) });
+    let mut bench = server.bench("&connections=1");
+    // More than the sockets take.
+    for _ in 0..15 {
+        bench.submit_write(ByteRange::at(0, 1 << 20), 1);
+    }
+    bench.turn(Duration::from_millis(10));
+    assert_eq!(server.count(Command::Write), 1);
+    // The kernel closes all that the process had.
+    drop(bench);
+    server.shared.open_gate();
+    let end = server.shared.end.wait().as_ref().map_err(|error| error.kind());
+    assert_eq!(end, Err(std::io::ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_server_that_shuts_down_is_heard_to_its_end() {
+    let server = Server::start_tcp(
+        "127.0.0.1",
+        Script::bad(|connection, number, _| match (connection, number) {
+            (0, 0) => Misdeed::Fail(Errno::Shutdown),
+            _ => Misdeed::None,
+        }),
+    );
+    let mut bench = server.bench("&connections=1&fence=10m");
+    let writes: Vec<_> =
+        (0..3).map(|i| bench.submit_write(ByteRange::at(i * 4096, 4096), 1)).collect();
+    for id in writes {
+        assert_eq!(bench.end_of(id), IoStatus::Ok);
+    }
+    // The others were answered: nothing is waited for, and nothing done twice.
+    assert_eq!((server.connections(), server.count(Command::Write)), (2, 4));
+    assert_eq!(bench.read_fill(ByteRange::at(0, 12_288)), 1);
+}
+
+#[test]
+fn a_request_at_which_each_server_shuts_down_fails_in_the_end() {
+    let server = Server::start(Script::bad(|_, _, command| match command {
+        Command::Trim => Misdeed::Fail(Errno::Shutdown),
+        _ => Misdeed::None,
+    }));
+    let mut bench = server.bench("&connections=1");
+    assert_eq!(bench.run(IoOp::Discard, RANGE), IoStatus::IoError);
 }

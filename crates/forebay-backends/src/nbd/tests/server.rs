@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use forebay_nbd::errno::Errno;
@@ -57,6 +57,8 @@ pub(super) enum Misdeed {
     LateGarbage,
     WrongCookie,
     Silence,
+    /// Reads nothing more before the test says so, and then to the end.
+    Deaf,
     /// Does as asked once the test says so, and closes instead of saying so.
     Late,
     /// Does as asked once the test says so.
@@ -108,6 +110,8 @@ pub(super) struct Shared {
     gate: Mutex<bool>,
     gate_moved: Condvar,
     late: AtomicU32,
+    /// How the stream ended that was not read for long.
+    pub(super) end: OnceLock<std::io::Result<usize>>,
     /// A write was carried out while a late one was not.
     pub(super) is_overtaken: AtomicBool,
     /// Commands in order of arrival, with their flags and lengths.
@@ -123,6 +127,7 @@ impl Shared {
             gate: Mutex::new(false),
             gate_moved: Condvar::new(),
             late: AtomicU32::new(0),
+            end: OnceLock::new(),
             is_overtaken: AtomicBool::new(false),
             log: Mutex::new(Vec::new()),
         }
@@ -267,6 +272,12 @@ fn serve(mut stream: impl Read + Write, connection: u32, shared: &Shared) -> std
                 if misdeed == Misdeed::Late {
                     return Ok(());
                 }
+            }
+            Misdeed::Deaf => {
+                shared.wait_at_gate();
+                let end = stream.read_to_end(&mut payload);
+                let _ = shared.end.set(end);
+                return Ok(());
             }
             Misdeed::Close => return Ok(()),
             Misdeed::CloseHalfWay => {
