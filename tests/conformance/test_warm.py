@@ -180,6 +180,43 @@ def another_size_or_block_starts_empty(bed):
     assert disk.stop() == 0
 
 
+@test(forebay_only=True)
+def a_read_only_run_after_a_kill_marks_the_ring_that_it_begins(bed):
+    """What the killed run wrote may be on primary storage only until that loses its power."""
+    disk = start(bed, "write-through")
+    given = disk.command
+    h = attach(disk)
+    h.pwrite(pattern(0, BLOCK, 1), 0)
+    disk.kill()
+    disk.command = [*given, "--block-size", "16KiB", "--read-only"]
+    for run in range(2):
+        disk.start()
+        found = ring(disk)
+        assert found["regions_marked"] == found["regions"] > 0 and found["is_warm"] == (run > 0), found
+        h = attach(disk)
+        fill(disk, h)
+        expect(h, lambda at: int(at == 0))
+        h.shutdown()
+        assert disk.stop() == 0
+    # The next one that writes believes none of it, and flushes primary storage.
+    disk.command = [*given, "--block-size", "16KiB"]
+    disk.start()
+    found = ring(disk)
+    assert found["blocks_found"] > 0 and found["blocks_kept"] == 0, found
+    recorded(disk)
+    assert disk.stop() == 0
+    disk.command = [*given, "--block-size", "32KiB", "--read-only"]
+    for run in range(2):
+        disk.start()
+        found = ring(disk)
+        assert found["regions_marked"] == 0 and found["blocks_kept"] == found["blocks_found"], found
+        assert (found["blocks_kept"] > 0) == (run > 0), found
+        h = attach(disk)
+        fill(disk, h)
+        h.shutdown()
+        assert disk.stop() == 0
+
+
 def events(bed, disk):
     return bed.run([bed.program, "events", disk.name, "--control", bed.path(disk.name + ".control")])
 

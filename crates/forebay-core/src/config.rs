@@ -246,6 +246,8 @@ pub struct RingConfig {
     pub pages: u32,
     /// Bytes of the disk when the ring was begun, which its marks are laid out for; it may have grown since.
     pub disk_size: u64,
+    /// A former run did not see the end of what it sent to primary storage: where that is not durable, nobody knows.
+    pub is_unanswered: bool,
     /// A change that nobody waits for is recorded after this time.
     pub record_delay: Nanos,
     /// Marks are looked at for what can go after this time, and primary storage is flushed for that after it again.
@@ -267,6 +269,7 @@ impl RingConfig {
             nonce,
             pages,
             disk_size,
+            is_unanswered: false,
             record_delay: Nanos::from_millis(1_000),
             mark_delay: Nanos::from_millis(10_000),
         }

@@ -45,6 +45,7 @@ pub struct Started {
 
 impl Start {
     /// Looks at the ring that was in `area`, for a cache of `config`, which is told of its own; `None`: it has no slots.
+    /// `is_unanswered`: a former run did not see the end of what it sent to primary storage.
     ///
     /// # Errors
     /// The medium's.
@@ -52,7 +53,7 @@ impl Start {
         pool: &Pool,
         number: DiskNumber,
         area: &CacheArea,
-        generation: Generation,
+        (generation, is_unanswered): (Generation, bool),
         config: &mut Config,
     ) -> Result<Option<Start>> {
         let (block, size) = (config.block_size, config.backend.size);
@@ -82,7 +83,8 @@ impl Start {
             is_ours && has_room && disk_size <= size && survey::geometry(found).is_some()
         };
         let found = found.filter(fits);
-        config.ring = Some(RingConfig::new(header.disk, generation, header.nonce, pages, size));
+        let ring = RingConfig::new(header.disk, generation, header.nonce, pages, size);
+        config.ring = Some(RingConfig { is_unanswered, ..ring });
         Ok(Some(Start { number, config: *config, header, found }))
     }
 

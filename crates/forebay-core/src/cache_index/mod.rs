@@ -163,14 +163,16 @@ impl CacheIndex {
         let geometry = RingGeometry::new(slots, grid.granules_per_block(), block, disk);
         assert!(ring.pages >= geometry.pages(), "the ring is too short");
         let mut marks = Marks::new(geometry.regions, region_shift(block, disk));
-        if !config.backend.read_only {
+        let is_read_only = config.backend.read_only;
+        // A run that only reads flushes nothing: what a former one left unflushed stays marked until another one writes.
+        if !is_read_only || ring.is_unanswered {
             marks.mark_all();
         }
         CacheIndex {
             geometry,
             state: State::Active,
             closing: Closing::No,
-            marking: Marking { marks, turn: Turn::first(!config.backend.read_only) },
+            marking: Marking { marks, turn: Turn::first(!is_read_only) },
             walk: Walk::new(geometry.positions()),
             place: PageNumbers { next_page: 1, durable_page: 0, durable_tail: 1 },
             progress: Progress {

@@ -66,8 +66,8 @@ impl Opening<'_> {
             self.notes.push((Severity::Warning, text));
         }
         self.config.flash_bytes = area.bytes();
-        let (begun, generation) = (&session.begun, session.generation);
-        let ring = warm::Start::new(begun, number, &area, generation, &mut self.config)?;
+        let run = (session.generation, session.is_unanswered);
+        let ring = warm::Start::new(&session.begun, number, &area, run, &mut self.config)?;
         Ok(Cache { area: Some(area), ring })
     }
 

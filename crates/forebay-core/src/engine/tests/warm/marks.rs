@@ -110,3 +110,24 @@ fn a_read_only_run_clears_no_mark_of_the_one_before() {
     let (next, _) = shown.restarted_as(config, &[]).expect("warm");
     assert!(marked(&next) > 0);
 }
+
+#[test]
+fn a_ring_that_begins_in_a_read_only_run_marks_what_a_former_run_may_not_have_flushed() {
+    for is_unanswered in [false, true] {
+        let mut config = with_ring(16);
+        config.backend.read_only = true;
+        config.ring.as_mut().expect("a ring").is_unanswered = is_unanswered;
+        let mut shown = Rig::new(config);
+        shown.fill(0..8);
+        shown.settle_ring();
+        let kept = if is_unanswered { 0 } else { 8 };
+        let (_, killed) = shown.restarted().expect("a ring");
+        assert_eq!((killed.found, killed.kept), (8, kept));
+        shown.engine.close_ring(shown.now, true, &mut shown.actions);
+        shown.run_actions();
+        shown.settle_ring();
+        config.backend.read_only = false;
+        let (_, ended) = shown.restarted_as(config, &[]).expect("a ring");
+        assert_eq!((ended.found, ended.kept, ended.closed), (8, kept, true));
+    }
+}
