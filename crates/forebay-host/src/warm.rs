@@ -48,13 +48,14 @@ impl Start {
     /// `is_unanswered`: a former run did not see the end of what it sent to primary storage.
     ///
     /// # Errors
-    /// The medium's.
+    /// There are no random numbers.
     pub fn new(
         pool: &Pool,
         number: DiskNumber,
         area: &CacheArea,
         (generation, is_unanswered): (Generation, bool),
         config: &mut Config,
+        notes: &mut Vec<(Severity, String)>,
     ) -> Result<Option<Start>> {
         let (block, size) = (config.block_size, config.backend.size);
         let slots = (config.flash_bytes.max(config.flash_room) / block) as u32;
@@ -72,8 +73,13 @@ impl Start {
             slots,
             pages,
         };
-        let found = area.former.map(|ring| pool.ring_header(ring).map(|found| (ring, found)));
-        let found = found.transpose()?.and_then(|(ring, found)| Some((ring, found?)));
+        let read = area.former.map(|ring| pool.ring_header(ring).map(|found| (ring, found)));
+        // The cache can be filled again: what cannot be read of it keeps nobody from the disk.
+        let read = read.transpose().unwrap_or_else(|error| {
+            notes.push((Severity::Warning, cold(&Cold::Unreadable(format!("{error:#}")))));
+            None
+        });
+        let found = read.and_then(|(ring, found)| Some((ring, found?)));
         // The disk may have grown since the ring was begun, and its cache have another size.
         let fits = |(ring, found): &(Area, RingHeader)| {
             let RingHeader { nonce, generation, disk_size, pages, slots, .. } = *found;
@@ -131,10 +137,7 @@ impl Start {
                     );
                     notes.push((Severity::Info, text));
                 }
-                Err(cold) => {
-                    let text = format!("the cache on flash starts empty: {cold}");
-                    notes.push((Severity::Warning, text));
-                }
+                Err(why) => notes.push((Severity::Warning, cold(&why))),
             }
         } else if self.found.is_some() {
             let text = "the cache on flash starts empty: it cannot be proven that it is current";
@@ -167,6 +170,11 @@ pub fn ring_bytes_max(cache: u64, block_size: u64) -> u64 {
     let granules = (block_size / (block_size / 64).max(PAGE)) as u32;
     let geometry = RingGeometry { slots, granules, regions: REGIONS_MAX as u32 };
     (u64::from(geometry.pages()) + 1) * PAGE
+}
+
+/// Why nothing came back, in words.
+fn cold(why: &Cold) -> String {
+    format!("the cache on flash starts empty: {why}")
 }
 
 /// What came back, in words.

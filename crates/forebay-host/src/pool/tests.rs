@@ -10,6 +10,7 @@ mod file;
 mod looked;
 mod owner;
 mod staged;
+mod warm;
 
 const MIB: u64 = 1 << 20;
 

@@ -67,7 +67,8 @@ impl Opening<'_> {
         }
         self.config.flash_bytes = area.bytes();
         let run = (session.generation, session.is_unanswered);
-        let ring = warm::Start::new(&session.begun, number, &area, run, &mut self.config)?;
+        let (config, notes) = (&mut self.config, &mut self.notes);
+        let ring = warm::Start::new(&session.begun, number, &area, run, config, notes)?;
         Ok(Cache { area: Some(area), ring })
     }
 
