@@ -1,7 +1,7 @@
 //! Starting a cache on flash warm: its ring is found, judged, and taken over by the engine; or it is begun anew.
 //!
 //! ```text
-//!   ring of this disk, may be kept ─► engine takes over what it says ─┬─ as many slots ─► the ring goes on ──► warm
+//!   ring of this disk, may be kept ─► engine takes over what it says ─┬─ the same slots ► the ring goes on ──► warm
 //!        └─ no ─┐                          └─ must not be believed ─┐  └─ more, or fewer ─► another ring ─────► warm
 //!               └───────────────────────────────────────────────────┴────────────────────► another ring ─────► cold
 //! ```
@@ -33,6 +33,8 @@ pub struct Start {
     header: RingHeader,
     /// What a former run left, of this disk and its block size.
     found: Option<(Area, RingHeader)>,
+    /// There is flash for every slot that it may say something of. Flash that other disks lent may be theirs again.
+    has_its_slots: bool,
 }
 
 /// An engine, and the ring that it goes on with.
@@ -58,7 +60,8 @@ impl Start {
         notes: &mut Vec<(Severity, String)>,
     ) -> Result<Option<Start>> {
         let (block, size) = (config.block_size, config.backend.size);
-        let slots = (config.flash_bytes.max(config.flash_room) / block) as u32;
+        let room = config.flash_bytes.max(config.flash_room);
+        let slots = (room / block) as u32;
         if slots == 0 {
             return Ok(None);
         }
@@ -91,7 +94,8 @@ impl Start {
         let found = found.filter(fits);
         let ring = RingConfig::new(header.disk, generation, header.nonce, pages, size);
         config.ring = Some(RingConfig { is_unanswered, ..ring });
-        Ok(Some(Start { number, config: *config, header, found }))
+        let has_its_slots = area.kept.min(room) <= config.flash_bytes;
+        Ok(Some(Start { number, config: *config, header, found, has_its_slots }))
     }
 
     /// The engine that `make` makes, with what the ring says is on flash if that may be kept.
@@ -111,7 +115,7 @@ impl Start {
         let own = config.ring.expect("it was told of the ring");
         let mut warm_engine = None;
         if let Some((area, found)) = self.found.filter(|_| keep) {
-            let goes_on = found.slots == self.header.slots;
+            let goes_on = found.slots == self.header.slots && self.has_its_slots;
             if goes_on {
                 let RingHeader { nonce, pages, disk_size, .. } = found;
                 config.ring = Some(RingConfig { nonce, pages, disk_size, ..own });

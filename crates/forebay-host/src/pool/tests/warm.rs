@@ -90,6 +90,22 @@ impl Bed {
 }
 
 #[test]
+fn a_cache_that_no_longer_has_all_the_flash_it_got_keeps_what_is_in_the_rest() {
+    let bed = Bed::new();
+    let (ring, _, _) = bed.start(8 * MIB);
+    bed.record(ring, &[0, 6 * MIB / BLOCK]);
+    let nonce = |ring| lock(&bed.pool).ring_header(ring).unwrap().unwrap().nonce;
+    let before = nonce(ring);
+    let (ring, all, notes) = bed.start(8 * MIB);
+    assert_eq!((all.blocks_found, all.blocks_kept), (2, 2), "{notes:?}");
+    assert_eq!(nonce(ring), before);
+    let (ring, part, notes) = bed.start(4 * MIB);
+    assert_eq!((part.blocks_found, part.blocks_kept), (2, 1), "{notes:?}");
+    assert_ne!(nonce(ring), before, "the former one says what is in slots that are gone");
+    assert!(notes.iter().all(|(severity, _)| *severity == Severity::Info), "{notes:?}");
+}
+
+#[test]
 fn an_index_whose_header_cannot_be_read_is_begun_anew_with_a_warning() {
     let bed = Bed::new();
     let (ring, _, _) = bed.start(8 * MIB);
