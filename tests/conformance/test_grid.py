@@ -79,3 +79,22 @@ def a_guest_off_the_grid_of_a_write_log_is_destaged_with_one_io_a_write_and_told
     disk.start()
     holds(disk, 51)
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_log_on_the_grid_of_larger_blocks_goes_on_with_smaller_ones(bed):
+    disk = write_back(bed, "file:" + bed.image("disk.raw", SIZE))
+    assert disk.stop() == 0
+    given = disk.command
+    for version, (before, after) in enumerate([("64KiB", "16KiB"), ("32KiB", "4KiB"), ("4KiB", "64KiB")], 1):
+        offset = START % {"64KiB": 65536, "32KiB": 32768, "4KiB": 4096}[before]
+        disk.command = [*given, "--block-size", before, "--grid-offset", str(offset)]
+        disk.start()
+        disk_command(bed, disk, "pause", "disk")
+        write(disk, version)
+        assert disk.stop() == 0
+        disk.command = [*given, "--block-size", after]
+        disk.start()
+        holds(disk, version)
+        destaged(disk)
+        assert disk.stop() == 0

@@ -32,6 +32,8 @@ impl Opening<'_> {
             Some(why) => Err(anyhow!(why)),
         };
         let mut log = session.open_log(fits).map_err(|why| fence::Refused::log(&why))?;
+        // The blocks may have been larger: those of any size begin where larger ones do.
+        log.grid_offset %= self.spec.block_size;
         self.notes.extend(describe(&log));
         prepare_staging(&mut log, &mut self.notes);
         let wish = &mut session.disk.wish;
