@@ -212,3 +212,38 @@ def an_end_waits_for_a_flush_that_takes_long(bed):
     assert stats["counters"]["destage_writes"] == 0 and stats["log"]["dirty_bytes"] == 0, stats
     assert stats["ring"]["blocks_found"] == stats["ring"]["blocks_kept"] > 0, stats
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_dirty_log_keeps_a_read_only_disk_from_its_start_until_it_is_destaged(bed):
+    image, disk, h = opened(bed)
+    disk_command(bed, disk, "pause", "disk")
+    write_blocks(h, range(20))
+    h.flush()
+    h.shutdown()
+    assert disk.stop() == 0
+    writes = disk.command
+    of_reader = [*writes[:writes.index("--mode")], "--read-only"]
+    of_server = [word.replace("file:" + image, "file:" + image + "?read-only=on") for word in writes]
+    assert of_server != writes
+    for command in [of_reader, of_server]:
+        refused = bed.run(command, code=None, timeout=30)
+        assert refused.returncode == 1, refused
+        for text in ["the write log of disk 'disk' holds writes that primary storage does not have", "is read-only",
+                     "forebay disk flush disk"]:
+            assert text in refused.stderr, "%r is not in: %s" % (text, refused.stderr)
+    # The way that it names.
+    disk.start()
+    h = attach(disk)
+    expect_blocks(of_client(h), range(20))
+    h.shutdown()
+    disk_command(bed, disk, "flush", "disk")
+    assert disk.stop() == 0
+    for command in [of_reader, of_server]:
+        disk.command = command
+        disk.start()
+        h = attach(disk)
+        assert h.is_read_only()
+        expect_blocks(of_client(h), range(20))
+        h.shutdown()
+        assert disk.stop() == 0

@@ -27,7 +27,9 @@ impl Opening<'_> {
         let wanted = session.disk.wish.grid_offset;
         let (logical, name) = (self.backend.properties().logical_block, &self.spec.name.0);
         let primary: Uri = self.spec.backend.parse()?;
+        let is_read_only = self.config.backend.read_only;
         let fits = |phase| match longer_blocks(phase, logical, name, &primary) {
+            _ if is_read_only => Err(anyhow!(cannot_be_destaged(name))),
             None => Ok(()),
             Some(why) => Err(anyhow!(why)),
         };
@@ -55,8 +57,8 @@ impl Opening<'_> {
 }
 
 impl Session {
-    /// Opens the log under the generation that has begun, if where its pages lie `fits`; others wait while it goes on, not
-    /// while it is read.
+    /// Opens the log under the generation that has begun, if it is empty or where its pages lie `fits`; others wait while it
+    /// goes on, not while it is read.
     fn open_log(&self, fits: impl Fn(u64) -> Result<()>) -> Result<OpenedLog> {
         let (shared, number) = (&self.disk.pool.shared, self.disk.number);
         pool::lock(shared).begin_log(number)?;
@@ -116,6 +118,15 @@ fn prepare_staging(log: &mut OpenedLog, notes: &mut Notes) {
         notes.push((Severity::Warning, text));
         log.staging = None;
     }
+}
+
+/// Why a disk that is read-only is not served with a log that is not empty: it would be drained for ever.
+fn cannot_be_destaged(name: &str) -> String {
+    format!(
+        "the write log of disk '{name}' holds writes that primary storage does not have, and the disk is read-only: it must not \
+         write them there. The log is kept. Start the disk once where it may write, without read-only in its settings or its URI, \
+         empty the log (forebay disk flush {name}), stop, and change back"
+    )
 }
 
 /// Why a log whose pages lie at byte `phase` of those of primary storage cannot be destaged in blocks of `logical` bytes.
