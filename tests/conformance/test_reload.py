@@ -307,6 +307,37 @@ def modes_and_addresses_change_by_reload_and_the_rest_waits_for_a_restart(bed):
 
 
 @test(forebay_only=True)
+def a_refused_disk_takes_over_what_the_file_says_of_its_storage(bed):
+    images(bed, "a", "b", "c")
+    wrong = "file:" + bed.path("wrong.raw")
+    a = disk(bed, "a")
+    served = Served(bed, a, disk(bed, "b", backend=wrong))
+
+    def is_served(name):
+        return os.path.exists(bed.path(name + ".sock"))
+    assert is_served("a") and not is_served("b")
+    served.write(a, disk(bed, "b", 'physical-block = "512B"\n'))
+    assert served.reload("--dry-run") == {"b": ("changed", None)} and not is_served("b")
+    assert served.reload() == {"b": ("changed", None)} and served.reload() == {}
+    assert "what is said of backend, physical-block is in force at once" in served.events()
+    assert bytes(client(bed, "b").pread(4096, 0)) == pattern(0, 4096)
+    # That of one that is served waits.
+    served.write(a, disk(bed, "b", backend=wrong))
+    assert served.reload()["b"] == ("at-next-start", None) and is_served("b")
+    # A pool may have no device that is there.
+    c, pool = disk(bed, "c", 'flash = "fast:16MiB"\n'), '[[pool]]\nname = "fast"\ndevices = ["%s"]\n'
+    served.write(a, c, more=pool % bed.path("none/flash"))
+    changes = served.reload(code=1)
+    assert "there is nothing there" in changes["c"][1] and not is_served("c"), changes
+    with open(bed.path("flash"), "ab") as file:
+        file.truncate(80 * MIB)
+    served.write(a, c, more=pool % bed.path("flash"))
+    served.reload()
+    eventually(lambda: is_served("c"), "it is served from the device that is there")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
 def a_disk_of_run_has_no_file_to_read_again(bed):
     one = bed.disk("mem:1MiB")
     control = bed.path("disk.control")

@@ -25,6 +25,8 @@ pub enum Difference {
     Listeners,
     /// Settings, by their keys, of a disk or of the daemon, that a start alone can change.
     AtNextStart(Option<Name>, Vec<&'static str>),
+    /// Such settings of a disk that is not served, which is opened with them.
+    Unserved(Name, Vec<&'static str>),
 }
 
 impl Difference {
@@ -34,7 +36,8 @@ impl Difference {
             Difference::Added(disk)
             | Difference::Removed(disk)
             | Difference::Changed(disk, _)
-            | Difference::OpenedAgain(disk, ..) => Some(disk),
+            | Difference::OpenedAgain(disk, ..)
+            | Difference::Unserved(disk, _) => Some(disk),
             Difference::AtNextStart(disk, _) => disk.as_ref(),
             Difference::Listeners => None,
         }
@@ -45,7 +48,7 @@ impl Difference {
         match self {
             Difference::Added(_) => "added",
             Difference::Removed(_) => "removed",
-            Difference::Changed(..) => "changed",
+            Difference::Changed(..) | Difference::Unserved(..) => "changed",
             Difference::OpenedAgain(..) => "opened-again",
             Difference::Listeners => "listeners",
             Difference::AtNextStart(..) => "at-next-start",
@@ -79,6 +82,11 @@ impl fmt::Display for Difference {
             Difference::AtNextStart(_, keys) => {
                 write!(f, "what is said of {} is in force after a restart", keys.join(", "))
             }
+            Difference::Unserved(_, keys) => write!(
+                f,
+                "what is said of {} is in force at once, as the disk is not served: it is tried with that",
+                keys.join(", ")
+            ),
         }
     }
 }

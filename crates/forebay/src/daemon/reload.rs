@@ -96,7 +96,8 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
             state.report(None, Severity::Error, &text);
         }
     })?;
-    let found = differences(&listening(state, &new), &new);
+    let mut found = differences(&listening(state, &new), &new);
+    found.iter_mut().for_each(|difference| at_once_if_unserved(state, difference));
     let mut changes: Vec<Change> = found.iter().map(shown_as).collect();
     let overridden = new.sources.as_ref().map_or(Vec::new(), Sources::overridden);
     if dry_run {
@@ -263,6 +264,16 @@ fn listening(state: &ControlState, new: &DaemonSpec) -> DaemonSpec {
     spec
 }
 
+/// What a start alone can change of disks at work comes at once for one that is refused.
+fn at_once_if_unserved(state: &ControlState, difference: &mut Difference) {
+    if let Difference::AtNextStart(Some(name), keys) = difference
+        && state.may_be_tried().iter().any(|refused| refused.name == name.0)
+        && state.find(&name.0).is_err()
+    {
+        *difference = Difference::Unserved(name.clone(), std::mem::take(keys));
+    }
+}
+
 /// Disks change their settings; when it is dropped they are opened again.
 struct Changing<'a>(&'a ControlState);
 
@@ -283,10 +294,13 @@ pub(super) async fn take_over(
 ) -> Vec<(String, Missing)> {
     let old = listening(state, new);
     let mut spec = difference::in_force(&old, new);
-    let is_online =
-        |it: &&Difference| matches!(it, Difference::Changed(..) | Difference::OpenedAgain(..));
-    let online = found.iter().filter(is_online).filter_map(Difference::disk);
-    *lock(&state.turns.changing) = online.map(ToString::to_string).collect();
+    let is_at_once = |it: &&Difference| match it {
+        Difference::Changed(..) | Difference::OpenedAgain(..) | Difference::Unserved(..) => true,
+        Difference::Added(_) | Difference::Removed(_) => false,
+        Difference::Listeners | Difference::AtNextStart(..) => false,
+    };
+    let at_once = found.iter().filter(is_at_once).filter_map(Difference::disk);
+    *lock(&state.turns.changing) = at_once.map(ToString::to_string).collect();
     let changing = Changing(state);
     let of_command = |_| Keeping { before: old.sources.clone(), after: new.sources.clone() };
     let kept = asked.map_or_else(Keeping::default, of_command);
@@ -308,6 +322,16 @@ pub(super) async fn take_over(
                     (Some(at), Some(asked)) => {
                         let wanted = (asked, settings.as_slice());
                         reopen::reopen(state, &mut spec.disks, at, wanted, &kept).await
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Difference::Unserved(name, _) => {
+                let of_disk = spec.disks.iter_mut().find(|it| it.name == *name);
+                let asked = new.disks.iter().find(|it| it.name == *name);
+                match (of_disk, asked) {
+                    (Some(of_disk), Some(asked)) => {
+                        change_unserved(state, of_disk, asked, difference).await
                     }
                     _ => Ok(()),
                 }
@@ -345,6 +369,7 @@ pub(super) async fn take_over(
             },
             Difference::Changed(..)
             | Difference::OpenedAgain(..)
+            | Difference::Unserved(..)
             | Difference::Listeners
             | Difference::AtNextStart(..) => Ok(()),
         };
@@ -433,5 +458,20 @@ async fn change_settings(
         }
     }
     *disk = taken;
+    Ok(())
+}
+
+/// A disk that is not served is to be opened with other settings. An opening that is under way with those of before comes to
+/// nothing.
+async fn change_unserved(
+    state: &ControlState,
+    disk: &mut DiskSpec,
+    asked: &DiskSpec,
+    difference: &Difference,
+) -> Result<()> {
+    let served = state.find_or_opened(&disk.name.0).await?;
+    ensure!(served.is_none(), "the disk is served by now: that is in force after a restart");
+    *disk = asked.clone();
+    state.report(Some(&disk.name.0), Severity::Info, &difference.to_string());
     Ok(())
 }
