@@ -217,6 +217,8 @@ impl PoolOwner {
 
 impl Drop for PoolOwner {
     fn drop(&mut self) {
+        // Whoever keeps a handle does not keep the pool.
+        let _ = self.wishes.send(Wish::End);
         self.file.go();
     }
 }

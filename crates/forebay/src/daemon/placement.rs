@@ -50,9 +50,9 @@ pub(super) async fn place_in_time(
     open: Vec<OpenPool>,
     patience: Duration,
 ) -> Result<(DaemonSpec, Vec<String>)> {
-    let mut spec = kept(questions, spec, served, patience).await?;
     let known = Arc::new(known(&open));
     drop(open);
+    let mut spec = kept(questions, spec, served, patience).await?;
     let of = wanted(&spec).into_iter().map(|path| (path.clone(), About::Flash(path)));
     let look_at = |path: &PathBuf| {
         let (path, known) = (path.clone(), known.clone());
