@@ -94,7 +94,8 @@ impl Start {
         let found = found.filter(fits);
         let ring = RingConfig::new(header.disk, generation, header.nonce, pages, size);
         config.ring = Some(RingConfig { is_unanswered, ..ring });
-        let has_its_slots = area.kept.min(room) <= config.flash_bytes;
+        let slots = |bytes: u64| bytes / u64::from(config.block_size);
+        let has_its_slots = slots(area.kept.min(room)) <= slots(config.flash_bytes);
         Ok(Some(Start { number, config: *config, header, found, has_its_slots }))
     }
 

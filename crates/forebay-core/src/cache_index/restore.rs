@@ -82,8 +82,11 @@ impl CacheIndex {
             self.walk.end_restore();
             self.marking = Marking { turn: Turn::first(marks.any() && !is_read_only), marks };
         } else {
-            if marks.any() && is_read_only {
-                self.marking.marks.mark_all();
+            // What was found knows better than its end what may not be durable.
+            match marks.any() {
+                true if is_read_only => self.marking.marks.mark_all(),
+                false if is_read_only => self.marking.marks.clear(),
+                true | false => {}
             }
             if cache.blocks_on_flash() > 0 {
                 self.walk.unsaid = self.geometry.positions();

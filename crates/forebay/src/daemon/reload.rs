@@ -121,11 +121,16 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
 /// Tells of settings that disks could not take over: nobody hears the answer of a SIGHUP. Of all else somebody has told.
 fn tell_undone(state: &ControlState, found: &[Difference], changes: &[Change]) {
     for (difference, change) in found.iter().zip(changes) {
-        if let Difference::Changed(disk, settings) | Difference::OpenedAgain(disk, settings, _) =
-            difference
-            && let Some(why) = &change.error
-        {
-            let text = format!("reload: {}: not done: {why}", difference::in_words(settings));
+        let what = match difference {
+            Difference::Changed(_, settings) | Difference::OpenedAgain(_, settings, _) => {
+                difference::in_words(settings)
+            }
+            Difference::Unserved(..) => difference.to_string(),
+            Difference::Added(_) | Difference::Removed(_) => continue,
+            Difference::Listeners | Difference::AtNextStart(..) => continue,
+        };
+        if let (Some(disk), Some(why)) = (difference.disk(), &change.error) {
+            let text = format!("reload: {what}: not done: {why}");
             state.report(Some(&disk.0), Severity::Error, &text);
         }
     }
@@ -347,7 +352,9 @@ pub(super) async fn take_over(
     }
     state.opener.change_spec(spec);
     drop(changing);
-    if found.iter().any(|it| matches!(it, Difference::OpenedAgain(..))) {
+    let may_leave_flash =
+        |it: &Difference| matches!(it, Difference::OpenedAgain(..) | Difference::Unserved(..));
+    if found.iter().any(may_leave_flash) {
         // What one of them has left may have been of another one by then.
         state.close_unused_flash().await;
     }

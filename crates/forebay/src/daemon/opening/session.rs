@@ -156,7 +156,7 @@ fn wish(spec: &DiskSpec, properties: &Properties, identity: Uuid) -> DiskWish {
         },
         mode: spec.mode.to_string(),
         log_bytes: spec.write_log.as_ref().map_or(0, |log| log.bytes),
-        read_only: spec.read_only,
+        read_only: spec.read_only || properties.read_only,
         is_deferred: spec.write_log.as_ref().is_some_and(|log| log.flush.0),
         is_staged: false,
         is_exclusive: spec.backend_exclusive,

@@ -131,3 +131,28 @@ fn a_ring_that_begins_in_a_read_only_run_marks_what_a_former_run_may_not_have_fl
         assert_eq!((ended.found, ended.kept, ended.closed), (8, kept, true));
     }
 }
+
+#[test]
+fn a_ring_that_begins_in_a_read_only_run_goes_by_the_marks_that_it_finds() {
+    for is_flushed in [false, true] {
+        let mut rig = Rig::new(with_ring(16));
+        rig.fill(0..8);
+        rig.settle_ring();
+        rig.write(900, 0, 4096, 7);
+        while !rig.has_reply(900) {
+            rig.complete(0, IoStatus::Ok);
+        }
+        if is_flushed {
+            rig.settle();
+            rig.settle_ring();
+        }
+        // It is killed. The next run has another ring, and takes over what this one says.
+        let mut config = *rig.engine.config();
+        config.backend.read_only = true;
+        let ring = config.ring.as_mut().expect("a ring");
+        (ring.nonce, ring.is_unanswered) = (NONCE + 1, true);
+        let (shown, restored) = rig.restarted_as(config, &[]).expect("warm");
+        let marked = shown.engine.statistics(shown.now).ring.expect("a ring").regions_marked;
+        assert_eq!((restored.kept > 0, marked == 0), (is_flushed, is_flushed));
+    }
+}
