@@ -363,6 +363,10 @@ def logical_units_come_by_reload_to_a_target_in_use(bed):
     copied = bed.run(["qemu-img", "convert", "-O", "raw", "iscsi://%s/iqn.2026-01.test:t/1" % portal, bed.path("copy")])
     with open(bed.path("copy"), "rb") as f:
         assert f.read() == pattern(0, 4 * MIB), copied
+    # A target that the file does not list any more goes with the daemon, and each reload says so.
+    served.write(a, b)
+    for _ in range(2):
+        assert served.reload() == {None: ("at-next-start", None)}
     load.stop()
     assert served.server.stop() == 0
 

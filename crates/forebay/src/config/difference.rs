@@ -130,7 +130,9 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
     found.extend(gone.map(|disk| Difference::Removed(disk.name.clone())));
     for (before, disk) in new.disks.iter().filter_map(|it| Some((find(old, &it.name)?, it))) {
         let [mut online, mut opened, mut at_start] = before.changed(disk);
-        let leaves_unit = is_unit(new, disk) && !is_same_pool(before, disk);
+        // A target that the file does not list any more is served until a restart.
+        let is_in_target = is_unit(old, disk) || is_unit(new, disk);
+        let leaves_unit = is_in_target && !is_same_pool(before, disk);
         if leaves_unit || !outlives_its_opening(disk) {
             at_start.append(&mut opened);
         }
@@ -162,7 +164,7 @@ pub fn differences(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
         ("http", old.http != new.http),
         ("control", old.control != new.control),
         ("state-dir", old.state_dir != new.state_dir),
-        ("iscsi", targets(old, new) != new.targets),
+        ("iscsi", targets(old, new) != new.targets || target_stays(old, new)),
         ("mode and group of sockets", differs_at_places(old, new, |a, b| a.address != b.address)),
         (
             "connections-max",
@@ -267,6 +269,13 @@ fn targets(old: &DaemonSpec, new: &DaemonSpec) -> Vec<IscsiSpec> {
         Some(IscsiSpec { luns, ..before.clone() })
     };
     new.targets.iter().filter_map(taken_over).collect()
+}
+
+/// Whether a target that `new` does not have any more has disks that it has.
+fn target_stays(old: &DaemonSpec, new: &DaemonSpec) -> bool {
+    let is_listed = |it: &IscsiSpec| new.targets.iter().any(|new| new.target == it.target);
+    let has_disk = |it: &IscsiSpec| it.luns.values().any(|unit| find(new, unit).is_some());
+    old.targets.iter().any(|target| !is_listed(target) && has_disk(target))
 }
 
 /// True when primary storage has its bytes while nobody has it open.

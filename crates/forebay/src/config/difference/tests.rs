@@ -86,7 +86,7 @@ fn logical_units_come_with_their_disks_and_nothing_else_of_a_target_changes() {
     check(&one, &two, &["b added"]);
     check(&two, &one, &["b removed"]);
     check(&one, &(a.clone() + &target("4 = \"a\"", "")), &["- at-next-start iscsi"]);
-    check(&one, &a, &[]);
+    check(&one, &a, &["- at-next-start iscsi"]);
     // Its pool has its name and its reservations.
     let on = |flash: &str, more: &str| {
         disk("a", &format!("flash = \"{flash}\"\n{more}")) + &target("0 = \"a\"", "")
@@ -177,4 +177,21 @@ fn who_listens_at_a_place_goes_on_as_it_is_and_a_restart_is_named() {
         // The file once more says the same.
         assert_eq!(told(&in_force(&old, &new)), [&*expect]);
     }
+}
+
+#[test]
+fn a_target_that_is_not_listed_any_more_stays_with_the_pools_of_its_units_until_a_restart() {
+    let (a, b) = (disk("a", ""), disk("b", ""));
+    let moved = disk("a", "flash = \"/f:64MiB\"");
+    let target = |luns: &str| {
+        let target = "listen = [\"127.0.0.1:3260\"]\ntarget = \"iqn.2026-01.org:t\"";
+        format!("[[iscsi]]\n{target}\n[iscsi.luns]\n{luns}\n")
+    };
+    let both = format!("{a}{b}{}", target("0 = \"a\"\n1 = \"b\""));
+    check(&both, &format!("{a}{b}"), &["- at-next-start iscsi"]);
+    let waiting = ["a at-next-start flash", "- at-next-start iscsi"];
+    check(&both, &format!("{moved}{b}"), &waiting);
+    check(&both, &format!("{moved}{b}{}", target("1 = \"b\"")), &waiting);
+    // With its disks it goes at once.
+    check(&format!("{a}{b}{}", target("0 = \"a\"")), &b, &["a removed"]);
 }
