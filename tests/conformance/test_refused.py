@@ -78,6 +78,15 @@ def is_served(bed, daemon, image, at_own):
 
 
 @test(forebay_only=True)
+def an_end_tells_what_the_log_of_a_refused_disk_has(bed):
+    daemon, _, _ = with_a_refused_disk(bed)
+    assert daemon.stop() == 0
+    said = daemon.log()
+    assert "everything acknowledged of the disks that were served is on primary storage" in said, said
+    assert "Disk 'first' was not served, and its write log still holds 4 KiB" in said, said
+
+
+@test(forebay_only=True)
 def resolve_decides_while_other_disks_are_served(bed):
     for words, at_own in [(["--use-log"], pattern(OWN, 4096, 1)), (["--discard-log", "4 KiB"], pattern(OWN, 4096))]:
         daemon, first, _ = with_a_refused_disk(bed)

@@ -94,7 +94,7 @@ impl Start {
         let found = found.filter(fits);
         let ring = RingConfig::new(header.disk, generation, header.nonce, pages, size);
         config.ring = Some(RingConfig { is_unanswered, ..ring });
-        let slots = |bytes: u64| bytes / u64::from(config.block_size);
+        let slots = |bytes: u64| bytes / config.block_size;
         let has_its_slots = slots(area.kept.min(room)) <= slots(config.flash_bytes);
         Ok(Some(Start { number, config: *config, header, found, has_its_slots }))
     }

@@ -20,7 +20,7 @@ use super::api::Resized;
 use super::control::{ControlState, refuse};
 use super::ending::{self, Left};
 use super::served::ServedDisk;
-use super::{advice, refused};
+use super::{advice, kept};
 use crate::config::values::Mode;
 
 /// Time between two looks at the image of a disk that is being detached.
@@ -411,7 +411,7 @@ async fn give_up(state: &Arc<ControlState>, disk: &Arc<ServedDisk>) -> Result<Op
         let spec = state.opener.spec();
         let configured = spec.disks.iter().find(|it| it.name.0 == disk.name());
         let kept = match configured {
-            Some(configured) => refused::kept_in_log(state, configured).await,
+            Some(configured) => kept::in_log(state, configured).await,
             None => None,
         };
         let why = disk.unopened().unwrap_or_default();

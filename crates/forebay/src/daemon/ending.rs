@@ -8,6 +8,7 @@
 //! | any | last flush failed, or a session was lost and no flush told the guest | not safe |
 
 use forebay_backends::size::rounded;
+use forebay_host::events::Severity;
 
 use forebay_host::pool::EndOfSession;
 use forebay_shard::{Drained, LogEnd};
@@ -85,16 +86,22 @@ pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
     }
 }
 
-/// What is said at the end of a daemon that ended in order; `dirty`: whose log holds what is not on primary storage.
-pub(super) fn in_order(dirty: &[String]) -> String {
-    match dirty {
-        [] => "ended: everything acknowledged is on primary storage".to_owned(),
-        dirty => format!(
-            "ended: everything acknowledged is on primary storage or, durable, in the write log of {}; start again to \
-             go on",
-            dirty.join(", ")
-        ),
+/// What is said at the end of a daemon that ended in order; `dirty`: whose log holds what is not on primary storage, and what
+/// logs of disks that were not served have `kept`.
+pub(super) fn in_order(dirty: &[String], kept: &[(String, String)]) -> (Severity, String) {
+    let mut text = match kept {
+        [] => "ended: everything acknowledged is on primary storage",
+        _ => "ended: everything acknowledged of the disks that were served is on primary storage",
     }
+    .to_owned();
+    if !dirty.is_empty() {
+        let dirty = dirty.join(", ");
+        text += &format!(" or, durable, in the write log of {dirty}; start again to go on");
+    }
+    for (disk, kept) in kept {
+        text += &format!(". Disk '{disk}' was not served, and its write log {kept}");
+    }
+    (if kept.is_empty() { Severity::Info } else { Severity::Warning }, text)
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ mod history;
 mod http;
 pub mod inherited;
 pub mod iscsi;
+mod kept;
 pub mod listener;
 pub(crate) mod metrics;
 mod move_shard;

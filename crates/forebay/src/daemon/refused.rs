@@ -17,10 +17,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use forebay_backends::size::rounded;
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::{self, Decision};
-use forebay_host::pool::Dirty;
 use tokio::task::JoinHandle;
 
 use super::api::{RefusedDisk, Resolved, Sides};
@@ -33,7 +31,6 @@ use super::reopen::{OPEN_MAX, TAKES_LONG};
 use super::served::ServedDisk;
 use super::{placement, systemd};
 use crate::config::DiskSpec;
-use crate::config::values::Name;
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
@@ -409,12 +406,12 @@ pub(super) fn not_everywhere(state: &ControlState, name: &str, error: &anyhow::E
 }
 
 /// A disk that is not served, and its flash, as questions name them.
-fn about(disk: &DiskSpec) -> About {
+pub(super) fn about(disk: &DiskSpec) -> About {
     About::Disk(disk.name.0.clone(), disk.flash.as_ref().map(|flash| flash.path.clone()))
 }
 
 /// The configuration of a disk that is not served.
-fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
+pub(super) fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
     let spec = state.opener.spec();
     let disk = spec.disks.iter().find(|disk| disk.name.0 == name);
     let disk = disk.context("there is no such disk here")?;
@@ -447,44 +444,6 @@ fn find(state: &ControlState, name: &str) -> Result<DiskSpec> {
 fn flash(opener: &Opener, disk: &DiskSpec) -> Result<(String, forebay_host::pool::SharedPool)> {
     let (pool, _) = opener.pool(disk)?.context("it has no flash: there is nothing to decide")?;
     Ok((disk.name.to_string(), pool))
-}
-
-/// What the log of a disk that goes from the configuration `kept`, and how to have it.
-pub(super) fn left_in_log(kept: &str, disk: &Name) -> String {
-    format!(
-        "its write log {kept}. To have them, add disk '{disk}' again as it was, by 'forebay disk reset {disk}' or in the \
-         configuration file"
-    )
-}
-
-/// What the log of a disk that is not served keeps, in words. Nobody waits long for flash, and no pool is opened for that.
-pub(super) async fn kept_in_log(state: &ControlState, disk: &DiskSpec) -> Option<String> {
-    disk.flash.as_ref().filter(|_| !has_left_nothing(state, &disk.name))?;
-    let may_hold = |why: &str| {
-        // Otherwise nothing says that there is one.
-        disk.write_log.as_ref()?;
-        Some(format!("may hold writes that primary storage does not have: {why}"))
-    };
-    let Some(pool) = state.opener.flash.open_pool_of(disk) else {
-        return may_hold("its flash is not in use");
-    };
-    let (name, about) = (disk.name.0.clone(), about(disk));
-    let look = move || resolve::undestaged(&pool, &name);
-    match state.opener.questions.ask(about, LOOK_MAX, look).await {
-        Ok(None) => None,
-        Ok(Some(Dirty { error: None, bytes, .. })) => {
-            Some(format!("still holds {} that primary storage does not have", rounded(bytes)))
-        }
-        Ok(Some(Dirty { error: Some(error), .. })) => Some(format!("cannot be read: {error}")),
-        Err(_) => may_hold("its flash does not answer"),
-    }
-}
-
-/// True of a disk that was detached: primary storage has everything, unless it could not be opened again.
-fn has_left_nothing(state: &ControlState, name: &Name) -> bool {
-    let disks = state.disks();
-    let disk = disks.iter().find(|disk| disk.name() == name.0);
-    disk.is_some_and(|disk| disk.ended() == Some(&None) && disk.given_up().is_none())
 }
 
 /// Does what may wait for flash or primary storage, while everything else goes on.

@@ -28,7 +28,7 @@ use super::change::Consent;
 use super::control::{ControlState, refuse};
 use super::frontends::Missing;
 use super::questions::FLASH_MAX;
-use super::{change, dry_run, placement, refused, reload};
+use super::{change, dry_run, kept, placement, refused, reload};
 use crate::config::difference::{Difference, differences};
 use crate::config::sources::Sources;
 use crate::config::values::{Name, Size};
@@ -176,9 +176,9 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
             consent.check(state, &served).await?;
             change::end(state, &name.0, served, consent).await?
         }
-        Err(_) => refused::kept_in_log(state, disk).await,
+        Err(_) => kept::in_log(state, disk).await,
     };
-    let left = kept.map(|kept| refused::left_in_log(&kept, name));
+    let left = kept.map(|kept| kept::left_in_log(&kept, name));
     let _one = state.turns.reloading.lock().await;
     let is_forgotten = state.forget(&name.0).await?;
     ensure!(is_forgotten, "disk '{name}' was detached, and is served again since");

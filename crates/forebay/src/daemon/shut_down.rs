@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::ending::{self, Left};
 use super::served::ServedDisk;
-use super::{Daemon, advice, systemd};
+use super::{Daemon, advice, kept, systemd};
 
 /// Time that disks have to finish what is in flight when the daemon ends.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
@@ -50,6 +50,8 @@ impl Daemon {
         self.following.abort();
         advice::settle_all(self.control.disks()).await;
         let limit = Instant::now() + DRAIN_TIME_MAX;
+        // Nobody else tells what the logs of disks have that are not served.
+        let refused = kept::in_logs(self.control.clone());
         // All shards at once: one that hangs does not keep the others from ending well.
         let draining: Vec<_> = self.shards.iter().map(ShardHandle::drain).collect();
         let mut trouble = Vec::new();
@@ -88,6 +90,7 @@ impl Daemon {
         let given_up = disks.iter().filter(|disk| disk.given_up().is_some());
         dirty.extend(given_up.map(|disk| disk.name().to_owned()));
         trouble.extend(self.leave_places(ended).await);
+        let kept = refused.join_all().await.into_iter().flatten().collect::<Vec<_>>();
         self.control.http.close();
         // Who waits for the end of a disk hears of it.
         self.control_end = None;
@@ -97,7 +100,8 @@ impl Daemon {
                 .push("a thread does not end: flash or primary storage does not answer".to_owned());
         }
         if trouble.is_empty() {
-            self.report(Severity::Info, ending::in_order(&dirty));
+            let (severity, text) = ending::in_order(&dirty, &kept);
+            self.report(severity, text);
         }
         self.control.events.end_all_repeated();
         self.control.events.settle(&self.events).await;

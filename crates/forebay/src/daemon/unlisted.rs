@@ -7,8 +7,8 @@ use forebay_host::events::Severity;
 
 use super::change::{self, Consent};
 use super::control::{ControlState, lock};
-use super::refused;
 use super::served::ServedDisk;
+use super::{kept, refused};
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// Begins to detach a disk that no file lists any more, which was configured like this.
@@ -18,10 +18,10 @@ use crate::config::{DaemonSpec, DiskSpec};
 pub(super) async fn remove(state: &Arc<ControlState>, disk: &DiskSpec) -> Result<()> {
     let name = disk.name.0.as_str();
     if state.find(name).is_err() {
-        let kept = refused::kept_in_log(state, disk).await;
+        let kept = kept::in_log(state, disk).await;
         if state.forget(name).await? {
             let Some(kept) = kept else { return Ok(()) };
-            let left = refused::left_in_log(&kept, &disk.name);
+            let left = kept::left_in_log(&kept, &disk.name);
             state.report(Some(name), Severity::Warning, &format!("reload: {left}"));
             anyhow::bail!(left);
         }

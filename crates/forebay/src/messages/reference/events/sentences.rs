@@ -11,6 +11,11 @@ pub(super) const SENTENCES: [Sentences; 6] = [
         &[
             (Info, "SIGTERM: finishing what is in flight; …", "Wait."),
             (Info, "ended: everything acknowledged is on primary storage …", "Nothing."),
+            (
+                Warning,
+                "ended: everything acknowledged of the disks that were served is on primary storage …",
+                "Start again. `forebay disk list` says why the others are refused.",
+            ),
             (Info, "every disk was detached", "Nothing. The daemon of `forebay run` ends."),
             (Info, "reload: … says what is in force", "Nothing."),
             (Info, "reload: … was read again", "Nothing."),
@@ -20,6 +25,7 @@ pub(super) const SENTENCES: [Sentences; 6] = [
                 "Put the disk back into the file, or remove the change: `forebay config changes` shows it.",
             ),
             (Warning, "what is said of … is in force after a restart", "Restart when it suits."),
+            (Info, "what is said of … is in force at once, as the disk is not served …", "Nothing."),
             (
                 Warning,
                 "reload: it is not listed any more, and stays …",
