@@ -310,6 +310,8 @@ def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_s
     changed = served.reload(code=1)
     assert changed[None][0] == "listeners" and taken in changed[None][1], changed
     assert not os.path.exists(bed.path("b.sock")) and "not everywhere" in served.events()
+    listed = bed.run([bed.program, "disk", "list", "--control", served.control]).splitlines()
+    assert ["NOT FOUND EVERYWHERE" in line for line in listed] == [False, True], listed
     load.stop()
     restart(served)
     assert served.disks() == ["a", "b"]
@@ -317,6 +319,7 @@ def an_address_that_cannot_be_had_is_taken_back_and_keeps_no_other_disk_from_a_s
     os.rmdir(taken)
     eventually(lambda: "served everywhere now" in served.events(), "the address is tried again", 20)
     client(bed, "b", "taken").pread(4096, 0)
+    assert "EVERYWHERE" not in bed.run([bed.program, "disk", "list", "--control", served.control])
     assert served.server.stop() == 0
 
 

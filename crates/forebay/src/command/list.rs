@@ -156,6 +156,9 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
     if stats.primary_storage != PrimaryState::Connected {
         let _ = write!(line, "  primary storage {}", messages::primary_storage(stats));
     }
+    if info.is_unattached {
+        line += "  NOT FOUND EVERYWHERE";
+    }
     if stats.storage_changed.is_some() {
         // The text is long, and `disk show` has it.
         line += "  PRIMARY STORAGE CHANGED";

@@ -170,6 +170,9 @@ pub struct DiskInfo {
     pub shard: usize,
     /// Where clients find it.
     pub addresses: Vec<String>,
+    /// They do not find it at each place that the configuration names: an event says why, and that is tried again.
+    #[serde(default)]
+    pub is_unattached: bool,
     /// The socket of its vhost-user-blk device, and the number of its queues. Null: it has none.
     #[serde(default)]
     pub vhost_user: Option<(String, u16)>,

@@ -429,11 +429,12 @@ impl ControlState {
                 addresses.entry(name).or_default().push(listener.address.clone());
             }
         }
-        let spec = self.opener.spec();
+        let (spec, unattached) = (self.opener.spec(), self.unattached());
         let present = disks.iter().filter(|disk| disk.ended().is_none());
         let present = present.map(|disk| {
             let addresses = addresses.remove(disk.name()).unwrap_or_default();
-            let mut info = DiskInfo { addresses, ..disk.info() };
+            let is_unattached = unattached.contains(disk.name());
+            let mut info = DiskInfo { addresses, is_unattached, ..disk.info() };
             // The mode may have been changed since it was opened.
             if let Some(now) = spec.disks.iter().find(|it| it.name.0 == info.name) {
                 info.mode = now.mode.to_string();

@@ -83,6 +83,7 @@ impl Opened {
             write_cache: spec.write_cache,
             shard,
             addresses: Vec::new(),
+            is_unattached: false,
             vhost_user: spec
                 .vhost_user
                 .as_ref()

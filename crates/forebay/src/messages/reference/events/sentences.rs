@@ -25,7 +25,11 @@ pub(super) const SENTENCES: [Sentences; 6] = [
                 "Put the disk back into the file, or remove the change: `forebay config changes` shows it.",
             ),
             (Warning, "what is said of … is in force after a restart", "Restart when it suits."),
-            (Info, "what is said of … is in force at once, as the disk is not served …", "Nothing."),
+            (
+                Info,
+                "what is said of … is in force at once, as the disk is not served …",
+                "Nothing.",
+            ),
             (
                 Warning,
                 "reload: it is not listed any more, and stays …",
