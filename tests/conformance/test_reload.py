@@ -316,6 +316,10 @@ def a_refused_disk_takes_over_what_the_file_says_of_its_storage(bed):
     def is_served(name):
         return os.path.exists(bed.path(name + ".sock"))
     assert is_served("a") and not is_served("b")
+    # Nor does another one come that is not there.
+    served.write(a, disk(bed, "b", backend=wrong + "-too"), disk(bed, "new", backend=wrong))
+    changes = served.reload("--dry-run", code=1)
+    assert [("No such file" in changes[name][1]) for name in ("b", "new")] == [True, True], changes
     served.write(a, disk(bed, "b", 'physical-block = "512B"\n'))
     assert served.reload("--dry-run") == {"b": ("changed", None)} and not is_served("b")
     assert served.reload() == {"b": ("changed", None)} and served.reload() == {}

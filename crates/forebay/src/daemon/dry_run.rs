@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::Result;
+
 use super::api::Change;
 use super::control::ControlState;
+use super::opener::Opener;
+use super::preflight;
+use super::questions::FLASH_MAX;
 use super::reopen::Reopening;
 use crate::config::difference::{self, Difference};
 use crate::config::{DaemonSpec, DiskSpec};
 
-/// Notes with the changes of a dry run what would keep disks from being opened again, as far as that can be seen before they
-/// end.
+/// Notes with the changes of a dry run what would keep disks from being opened, or opened again, as far as that can be seen
+/// before they end.
 pub(super) async fn try_out(
     state: &Arc<ControlState>,
     new: &DaemonSpec,
@@ -23,6 +28,11 @@ pub(super) async fn try_out(
     // What each pool would be opened for, by the first disk that comes to it.
     let mut opened = BTreeMap::<PathBuf, Vec<DiskSpec>>::new();
     for (difference, change) in found.iter().zip(changes) {
+        if let Difference::Added(name) | Difference::Unserved(name, _) = difference
+            && let Some(asked) = new.disks.iter().find(|it| it.name == *name)
+        {
+            change.error = look_at_image(state, asked).await.err().map(|why| format!("{why:#}"));
+        }
         let Difference::OpenedAgain(name, ..) = difference else { continue };
         let at = disks.iter().position(|it| it.name == *name);
         let asked = new.disks.iter().find(|it| it.name == *name);
@@ -43,4 +53,15 @@ pub(super) async fn try_out(
             }
         }
     }
+}
+
+/// Finds what is wrong with primary storage of a disk that is to be opened, if it is a file or a device.
+///
+/// # Errors
+/// That.
+async fn look_at_image(state: &Arc<ControlState>, disk: &DiskSpec) -> Result<()> {
+    let (of, opener, about) = (disk.clone(), state.opener.clone(), Opener::about_storage(disk));
+    let look = move || preflight::image(&of, opener.state(), true);
+    let looked = state.opener.questions.ask(about, FLASH_MAX, look).await;
+    looked.unwrap_or_else(|why| Err(why.of("its primary storage")))
 }

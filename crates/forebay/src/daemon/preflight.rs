@@ -47,7 +47,7 @@ pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
 }
 
 /// Primary storage that is a file or device: is it there, and could it be served?
-fn image(disk: &DiskSpec, state: Option<&Path>, is_running: bool) -> Result<()> {
+pub(super) fn image(disk: &DiskSpec, state: Option<&Path>, is_running: bool) -> Result<()> {
     let uri: Uri = disk.backend.parse()?;
     let Some(path) = uri.path() else { return Ok(()) };
     // Others who only read may have it at the same time.
