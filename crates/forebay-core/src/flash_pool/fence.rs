@@ -314,17 +314,11 @@ pub fn times_of(evidence: &Evidence) -> Times {
     }
 }
 
-/// True when primary storage with this sidecar belongs to a disk whose log may hold newer data.
-/// That disk is neither `own` nor known to be gone. `knows` tells which disks the pool `own_pool`
-/// has.
-pub fn is_claimed(
-    sidecar: &Sidecar,
-    own: Option<Uuid>,
-    own_pool: Option<Uuid>,
-    knows: impl Fn(Uuid) -> bool,
-) -> bool {
-    let is_forgotten = Some(sidecar.pool) == own_pool && !knows(sidecar.disk);
-    sidecar.state.may_be_dirty() && Some(sidecar.disk) != own && !is_forgotten
+/// True when primary storage with this sidecar belongs to a disk other than `own`, whose log may
+/// hold newer data. That its pool does not know that disk is no proof that it is gone: the pool may
+/// have been put back to a time before it. A detach says `clean` before the pool forgets the disk.
+pub fn is_claimed(sidecar: &Sidecar, own: Option<Uuid>) -> bool {
+    sidecar.state.may_be_dirty() && Some(sidecar.disk) != own
 }
 
 #[cfg(test)]

@@ -23,12 +23,10 @@ pub(super) fn check_claim(
     takes_over: Option<Uuid>,
     state: Option<&Path>,
 ) -> Result<Found> {
-    check_left_behind(probe, takes_over, state, |there| is_claimed(there, None, None, |_| false))?;
+    check_left_behind(probe, takes_over, state, |there| is_claimed(there, None))?;
     let found = sidecar::read(place.path());
     match &found {
-        Found::There(sidecar)
-            if is_claimed(sidecar, None, None, |_| false) && takes_over != Some(sidecar.disk) =>
-        {
+        Found::There(sidecar) if is_claimed(sidecar, None) && takes_over != Some(sidecar.disk) => {
             Err(words::claimed(sidecar, place, state).into())
         }
         Found::There(sidecar) => {

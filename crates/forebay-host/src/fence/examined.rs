@@ -73,15 +73,17 @@ pub fn examine(
         None => Look { size: wish.size, modified: None, changed: None },
     };
     let found = sidecar::read(place.path());
-    let claims = |there: &Sidecar| {
-        is_claimed(there, Some(record.uuid), Some(pool.uuid()), |disk| pool.knows(disk))
-    };
+    let claims = |there: &Sidecar| is_claimed(there, Some(record.uuid));
     check_left_behind(probe.as_ref(), wish.takes_over, state, claims)?;
     if let Found::There(there) = &found
         && claims(there)
         && wish.takes_over != Some(there.disk)
     {
-        return Err(words::claimed(there, &place, state).into());
+        let is_unknown_here = there.pool == pool.uuid() && !pool.knows(there.disk);
+        return Err(match is_unknown_here {
+            true => words::old_flash(there, pool.path()).into(),
+            false => words::claimed(there, &place, state).into(),
+        });
     }
     if record.committed == Generation(0) {
         check_readable(&found, &place)?;

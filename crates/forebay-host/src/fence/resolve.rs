@@ -370,10 +370,8 @@ impl Sides {
 
     /// True when the sidecar is that of another disk, whose log may hold newer data.
     fn is_anothers(&self) -> bool {
-        let pool = self.pool();
-        let (own, own_pool) = (Some(self.record.uuid), Some(pool.uuid()));
         match &self.found {
-            Found::There(there) => is_claimed(there, own, own_pool, |disk| pool.knows(disk)),
+            Found::There(there) => is_claimed(there, Some(self.record.uuid)),
             Found::NoPlace | Found::Missing | Found::Unreadable(_) => false,
         }
     }

@@ -21,6 +21,7 @@ use crate::pool::{DiskWish, OpenedLog, Pool, Share};
 use crate::tmpfs;
 
 mod disk_alone;
+mod put_back;
 mod sidecars;
 mod times;
 mod torn;

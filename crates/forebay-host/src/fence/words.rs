@@ -234,14 +234,15 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Pa
     ))
 }
 
-/// The flash is an old copy, whose log is empty. The log of the newer one may not be.
+/// The flash is an old copy, which has no log of the disk. The newer one may have.
 pub(super) fn old_flash(sidecar: &Sidecar, pool: &Path) -> Refused {
     Refused(format!(
-        "its flash {} is an old copy, or could not be written in the end: session {} of the disk, of {} on host '{}', is not known \
-         there, and its write log may hold newer data. Put the newer flash back. If there is none, or it is gone for ever and what primary storage holds is to be used as it is: \
+        "its flash {} is an old copy, or could not be written in the end: session {} of the disk '{}', of {} on host '{}', \
+         is not known there, and its write log may hold newer data. Put the newer flash back. If there is none, or it is gone for ever and what primary storage holds is to be used as it is: \
          --take-over {}",
         pool.display(),
         sidecar.generation.0,
+        sidecar.name,
         utc(sidecar.date * 1000),
         sidecar.host,
         sidecar.disk,
