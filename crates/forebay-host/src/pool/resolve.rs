@@ -23,7 +23,7 @@ pub struct Undecided {
     pub end: u64,
     /// The highest sequence that was in it, as far as that is known.
     last: Sequence,
-    /// It cannot be read, and no orderly end has noted where it ends.
+    /// It cannot be read, or lacks records, and no orderly end has noted where it ends.
     may_go_on: bool,
 }
 
@@ -63,6 +63,8 @@ impl Pool {
             Err(RecoverError::Missing { expected, durable, .. }) => {
                 undecided.missing = durable.0 - expected.0 + 1;
                 undecided.last = undecided.last.max(durable);
+                // Nobody has claimed the newest ones.
+                undecided.may_go_on = noted == Sequence(0);
                 read(true)
             }
             other => other,

@@ -1,4 +1,4 @@
-//! A log that cannot be read is discarded: that sticks, and a kill leaves nothing half.
+//! A log that cannot be read, or lacks records, is discarded: that sticks, and a kill leaves nothing half.
 
 use std::os::unix::fs::FileExt;
 
@@ -26,11 +26,21 @@ enum End {
     Killed,
 }
 
-/// A disk with two segments of records.
-fn left(path: &Path, end: End) -> (DiskNumber, SegmentId) {
+/// What is wrong with its log then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    /// Its first segment is one of another version of Forebay.
+    Version,
+    /// The second record of its first segment is gone. The records after it claim all but the last one.
+    Missing,
+}
+
+/// A disk with two segments of records: the first one, and the page of its second record.
+fn left(path: &Path, end: End) -> (DiskNumber, SegmentId, u32) {
     let mut pool = Pool::open(path, &SHARES).unwrap();
     let mut told = Told::default();
     let mut session = Session::open(&mut pool, &wish("db", "file:/db"), &mut told).unwrap();
+    let page = session.log.tail.page + 2;
     for n in 0..RECORDS {
         if n == RECORDS / 2 {
             session.next_segment(&mut pool).unwrap();
@@ -50,25 +60,30 @@ fn left(path: &Path, end: End) -> (DiskNumber, SegmentId) {
             staging::remove_of(disk);
         }
     }
-    (number, session.log.tail.segment)
+    (number, session.log.tail.segment, page)
 }
 
-/// The header of a segment is one of another version of Forebay from now on, or is what it was.
-struct Unreadable {
+/// A page of a log that is not what it was.
+struct Damage {
     at: u64,
     was: [u8; 4096],
 }
 
-impl Unreadable {
-    fn new(path: &Path, at: u64) -> Unreadable {
+impl Damage {
+    fn new(path: &Path, at: u64, wrong: Wrong) -> Damage {
         let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
         let mut was = [0; 4096];
         file.read_exact_at(&mut was, at).unwrap();
         let mut other = was;
-        other[12] = 9;
-        sealed::seal(&mut other);
+        match wrong {
+            Wrong::Version => {
+                other[12] = 9;
+                sealed::seal(&mut other);
+            }
+            Wrong::Missing => other = [0; 4096],
+        }
         file.write_all_at(&other, at).unwrap();
-        Unreadable { at, was }
+        Damage { at, was }
     }
 
     fn mend(&self, path: &Path) {
@@ -86,10 +101,11 @@ fn discard(pool: &mut Pool, number: DiskNumber) -> Result<()> {
     pool.discard_log(number, &undecided, settled())
 }
 
-fn unreadable(path: &Path, end: End) -> (DiskNumber, Unreadable) {
-    let (number, segment) = left(path, end);
-    let at = Pool::open(path, &SHARES).unwrap().geometry().segment_offset(segment);
-    (number, Unreadable::new(path, at))
+fn damaged(path: &Path, end: End, wrong: Wrong) -> (DiskNumber, Damage) {
+    let (number, segment, page) = left(path, end);
+    let geometry = Pool::open(path, &SHARES).unwrap().geometry();
+    let page = if wrong == Wrong::Version { 0 } else { page };
+    (number, Damage::new(path, page_offset(geometry, segment, page), wrong))
 }
 
 /// The disk is served from an empty log, and goes on in it.
@@ -108,7 +124,7 @@ fn a_log_that_cannot_be_read_is_discarded_for_good() {
     for end in [End::Dirty, End::Killed] {
         let folder = folder();
         let path = folder.path().join("flash");
-        let (number, _) = unreadable(&path, end);
+        let (number, _) = damaged(&path, end, Wrong::Version);
         let mut pool = Pool::open(&path, &SHARES).unwrap();
         assert!(pool.undecided(number).dirty.error.unwrap().contains("version"));
         discard(&mut pool, number).unwrap();
@@ -122,7 +138,7 @@ fn a_log_that_cannot_be_read_is_discarded_for_good() {
 fn an_orderly_end_says_which_numbers_the_discarded_records_had() {
     let folder = folder();
     let path = folder.path().join("flash");
-    let (number, _) = unreadable(&path, End::Dirty);
+    let (number, _) = damaged(&path, End::Dirty, Wrong::Version);
     let mut pool = Pool::open(&path, &SHARES).unwrap();
     discard(&mut pool, number).unwrap();
     let (_, log) = serve(&mut pool, &wish("db", "file:/db"));
@@ -131,15 +147,14 @@ fn an_orderly_end_says_which_numbers_the_discarded_records_had() {
 }
 
 /// What a start finds after a kill: all of the log or nothing of it, also when it can be read again.
-#[test]
-fn whenever_a_kill_comes_an_unreadable_log_is_refused_or_discarded() {
+fn is_refused_or_discarded_whenever_a_kill_comes(wrong: Wrong) {
     for (end, power) in [End::Dirty, End::Killed].into_iter().flat_map(|e| [(e, false), (e, true)])
     {
         let (mut refused, mut discarded) = (0, 0);
         for nth in 1.. {
             let folder = folder();
             let path = folder.path().join("flash");
-            let (number, damage) = unreadable(&path, end);
+            let (number, damage) = damaged(&path, end, wrong);
             let mut pool = Pool::open(&path, &SHARES).unwrap();
             let undecided = pool.undecided(number);
             medium::arm(&[(nth, Fate::Dies)]);
@@ -148,7 +163,8 @@ fn whenever_a_kill_comes_an_unreadable_log_is_refused_or_discarded() {
             let is_struck = medium::disarm(&path, power.then_some(nth));
             assert_eq!(is_struck, done.is_err());
             let pool = Pool::open(&path, &SHARES).unwrap();
-            let is_refused = pool.undecided(number).dirty.error.is_some();
+            let left = pool.undecided(number);
+            let is_refused = left.dirty.error.is_some() || left.missing > 0;
             drop(pool);
             if is_refused {
                 refused += 1;
@@ -169,6 +185,36 @@ fn whenever_a_kill_comes_an_unreadable_log_is_refused_or_discarded() {
                 break;
             }
         }
-        assert!(refused >= 2 && discarded >= 3, "{end:?}: {refused} and {discarded}");
+        // Nothing is missing any more once the progress is at the end that was noted.
+        let refused_min = if (wrong, end) == (Wrong::Missing, End::Dirty) { 1 } else { 2 };
+        let is_tried = refused >= refused_min && discarded >= 3;
+        assert!(is_tried, "{end:?}: {refused} and {discarded}");
+    }
+}
+
+#[test]
+fn whenever_a_kill_comes_an_unreadable_log_is_refused_or_discarded() {
+    is_refused_or_discarded_whenever_a_kill_comes(Wrong::Version);
+}
+
+#[test]
+fn whenever_a_kill_comes_a_log_that_lacks_records_is_refused_or_discarded() {
+    is_refused_or_discarded_whenever_a_kill_comes(Wrong::Missing);
+}
+
+/// Those that nobody has claimed lie after what the decision knows of.
+#[test]
+fn a_log_that_lacks_records_is_discarded_with_those_after_the_gap() {
+    for end in [End::Dirty, End::Killed] {
+        let folder = folder();
+        let path = folder.path().join("flash");
+        let (number, _) = damaged(&path, end, Wrong::Missing);
+        let mut pool = Pool::open(&path, &SHARES).unwrap();
+        let undecided = pool.undecided(number);
+        assert_eq!((undecided.dirty.records, undecided.missing > 0), (1, true), "{end:?}");
+        discard(&mut pool, number).unwrap();
+        assert_eq!(pool.undecided(number).missing, 0, "{end:?}");
+        drop(pool);
+        is_served_without_it(&path);
     }
 }
