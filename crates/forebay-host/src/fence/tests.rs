@@ -295,87 +295,6 @@ fn a_start_without_a_sidecar_of_an_export_goes_by_what_the_flash_knows() {
     }
 }
 
-#[test]
-fn a_copy_of_flash_from_within_a_session_is_told_by_the_sidecar_of_its_end() {
-    for end in [EndOfSession::Clean, EndOfSession::Dirty] {
-        let bed = Bed::new();
-        let (pool, old) = (bed.path("pool"), bed.path("old"));
-        let served = bed.serve();
-        fs::copy(&pool, &old).unwrap();
-        served.leave(end);
-        assert_eq!(bed.verdict(), Verdict::Strong);
-        fs::copy(&old, &pool).unwrap();
-        let change = fence::Change::FlashRolledBack { sidecar: Generation(1), pool: Generation(1) };
-        match (end, bed.examine(&mut bed.pool())) {
-            (EndOfSession::Clean, Ok((_, examined))) => {
-                assert_eq!(examined.verdict, Verdict::Mismatch(change));
-            }
-            // The newer one has what primary storage lacks.
-            (EndOfSession::Dirty, Err(error)) => {
-                assert!(error.to_string().contains("is an old copy"), "{error}");
-            }
-            (end, examined) => panic!("{end:?}: {:?}", examined.map(|(_, it)| it.verdict)),
-        }
-    }
-}
-
-#[test]
-fn an_old_copy_of_flash_with_an_empty_log_is_not_served_past_the_dirty_log_of_the_newer_one() {
-    let mut bed = Bed::new();
-    let (pool, old) = (bed.path("pool"), bed.path("old"));
-    bed.serve().leave(EndOfSession::Clean);
-    fs::copy(&pool, &old).unwrap();
-    let served = bed.serve();
-    let disk = served.log.disk;
-    served.leave(EndOfSession::Dirty);
-    fs::copy(&old, &pool).unwrap();
-    let refused = |bed: &Bed| match bed.examine(&mut bed.pool()) {
-        Ok(_) => String::new(),
-        Err(error) => error.to_string(),
-    };
-    let why = refused(&bed);
-    assert!(
-        why.contains("is an old copy") && why.contains(&format!("--take-over {disk}")),
-        "{why}"
-    );
-    assert_eq!(refused(&bed), why, "no start changes that");
-    bed.wish.takes_over = Some(disk);
-    bed.serve().leave(EndOfSession::Clean);
-    bed.wish.takes_over = None;
-    assert_eq!(bed.verdict(), Verdict::Strong);
-}
-
-#[test]
-fn newer_flash_that_comes_back_after_an_old_copy_was_served_is_of_the_past() {
-    for is_apart in [false, true] {
-        let mut bed = Bed::new();
-        bed.is_apart = is_apart;
-        let (pool, old, new) = (bed.path("pool"), bed.path("old"), bed.path("new"));
-        // Copied while the disk is served.
-        let served = bed.serve();
-        let disk = served.log.disk;
-        fs::copy(&pool, &old).unwrap();
-        served.leave(EndOfSession::Clean);
-        for _ in 0..2 {
-            bed.serve().leave(EndOfSession::Dirty);
-        }
-        fs::copy(&pool, &new).unwrap();
-        fs::copy(&old, &pool).unwrap();
-        let error = bed.examine(&mut bed.pool()).err().expect("it is refused").to_string();
-        assert!(error.contains("is an old copy"), "{error}");
-        bed.wish.takes_over = Some(disk);
-        bed.serve().leave(EndOfSession::Clean);
-        bed.wish.takes_over = None;
-        fs::copy(&new, &pool).unwrap();
-        let verdict = bed.verdict();
-        let is_past = matches!(
-            verdict,
-            Verdict::Mismatch(fence::Change::FlashRolledBack { pool: Generation(3), .. })
-        );
-        assert!(is_past, "{is_apart}: {verdict:?}");
-    }
-}
-
 fn has_tmpfs() -> bool {
     crate::pool::staging::folder().is_some()
 }
@@ -398,31 +317,6 @@ fn a_disk_that_was_left_in_order_finds_strong_evidence() {
     assert_eq!(bed.sidecar().generation, Generation(3));
     bed.serve().leave(EndOfSession::Detached);
     assert!(!bed.path("db.raw.forebay").exists());
-}
-
-#[test]
-fn an_old_copy_of_a_pool_whose_disk_was_detached_is_refused_until_that_is_decided() {
-    for has_state in [true, false] {
-        let mut bed = Bed::new();
-        bed.has_state = has_state;
-        let (pool, old) = (bed.path("pool"), bed.path("old"));
-        bed.serve().leave(EndOfSession::Clean);
-        // Copied while the disk is served.
-        let served = bed.serve();
-        fs::copy(&pool, &old).unwrap();
-        served.leave(EndOfSession::Detached);
-        fs::copy(&old, &pool).unwrap();
-        let expect = match has_state {
-            true => Verdict::Mismatch(fence::Change::Detached),
-            false => Verdict::Weak(fence::Doubt::Unseen),
-        };
-        assert_eq!(bed.verdict(), expect);
-        if has_state {
-            // Its log is empty, so that nothing keeps the disk from being served again.
-            bed.serve().leave(EndOfSession::Clean);
-            assert_eq!(bed.verdict(), Verdict::Strong);
-        }
-    }
 }
 
 #[test]
