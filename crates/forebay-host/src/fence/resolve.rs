@@ -330,7 +330,7 @@ impl Sides {
         self.pool().discard_log(self.number, &self.undecided, noted)?;
         last_write::forget(self.record.uuid);
         // Now nothing is dirty any more.
-        self.write_sidecar(SidecarState::Clean)
+        self.write_sidecar(SidecarState::Clean).map(drop)
     }
 
     /// Makes primary storage the disk's own again: no generation that its sidecar had is used again, the sidecar is ours,
@@ -351,7 +351,12 @@ impl Sides {
         }
         let record = self.pool().record(self.number);
         self.record = record;
-        self.write_sidecar(state)?;
+        let sidecar = match (self.write_sidecar(state)?, &self.found) {
+            (true, _) => self.record.pending,
+            // A disk that only reads writes none: the one that is there is taken as it is.
+            (false, Found::There(own)) if own.disk == self.record.uuid => own.generation,
+            (false, _) => self.record.evidence.sidecar,
+        };
         let forgotten = self.detached.forget(self.record.uuid);
         forgotten
             .context("cannot write the state folder, which says that the disk was detached")?;
@@ -364,7 +369,7 @@ impl Sides {
             is_final: self.probe.is_none(),
             ..Evidence::default()
         });
-        let evidence = Evidence { sidecar: self.record.pending, ..looked };
+        let evidence = Evidence { sidecar, ..looked };
         Ok(Settled { size, evidence, identity: identity(self.probe.as_ref()) })
     }
 
@@ -376,11 +381,11 @@ impl Sides {
         }
     }
 
-    /// Writes the disk's sidecar, unless primary storage belongs to another disk.
-    fn write_sidecar(&self, state: SidecarState) -> Result<()> {
+    /// Writes the disk's sidecar, unless the disk only reads or primary storage belongs to another one. True when it did.
+    fn write_sidecar(&self, state: SidecarState) -> Result<bool> {
         let is_written = self.probe.as_ref().is_some_and(|probe| !probe.is_read_only());
         let is_written = is_written && !self.is_anothers();
-        let Some(path) = self.place.path().filter(|_| is_written) else { return Ok(()) };
+        let Some(path) = self.place.path().filter(|_| is_written) else { return Ok(false) };
         let sidecar = Sidecar {
             disk: self.record.uuid,
             pool: self.pool().uuid(),
@@ -393,6 +398,8 @@ impl Sides {
             journal: None,
         };
         let written = sidecar::write(path, &sidecar);
-        written.map(|_| ()).with_context(|| format!("cannot write its sidecar {}", path.display()))
+        written
+            .map(|_| true)
+            .with_context(|| format!("cannot write its sidecar {}", path.display()))
     }
 }

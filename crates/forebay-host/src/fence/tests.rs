@@ -92,7 +92,8 @@ impl Bed {
 
     fn probe(&self) -> Probe {
         let uri: Uri = self.wish.uri.parse().unwrap();
-        forebay_backends::open(&uri, OpenOptions::default()).unwrap().probe().unwrap()
+        let options = OpenOptions { read_only: self.wish.read_only, ..Default::default() };
+        forebay_backends::open(&uri, options).unwrap().probe().unwrap()
     }
 
     fn place(&self) -> SidecarPlace {

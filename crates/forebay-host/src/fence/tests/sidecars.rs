@@ -71,6 +71,33 @@ fn a_decision_about_a_disk_leaves_primary_storage_to_the_disk_that_has_it_by_now
     decide(resolve::Decision::UseLog).unwrap();
 }
 
+/// Nothing is written beside its image, so the sidecar stays that of a session before.
+#[test]
+fn a_decision_about_a_disk_that_only_reads_takes_the_sidecar_that_is_there() {
+    for is_put_back in [false, true] {
+        let mut bed = Bed::new();
+        bed.serve().leave(EndOfSession::Dirty);
+        let first = bed.sidecar();
+        bed.serve().leave(EndOfSession::Dirty);
+        bed.wish.read_only = true;
+        bed.serve().leave(EndOfSession::Dirty);
+        assert_eq!((bed.sidecar().generation, bed.verdict()), (Generation(2), Verdict::Strong));
+        match is_put_back {
+            true => drop(sidecar::write(&bed.path("db.raw.forebay"), &first).unwrap()),
+            false => bed.image().set_modified(SystemTime::UNIX_EPOCH).unwrap(),
+        }
+        assert!(matches!(bed.verdict(), Verdict::Mismatch(_)));
+        let there = bed.sidecar();
+        let pool = resolve::open_pool(&bed.path("pool")).unwrap();
+        resolve::decide(pool, "db", None, &resolve::Decision::UseLog).unwrap();
+        assert_eq!(bed.sidecar(), there);
+        for read_only in [true, false] {
+            bed.wish.read_only = read_only;
+            assert_eq!(bed.verdict(), Verdict::Strong, "{is_put_back} {read_only}");
+        }
+    }
+}
+
 #[test]
 fn other_sidecars_claim_or_contradict() {
     let bed = Bed::new();
