@@ -97,10 +97,11 @@ impl Pool {
         ensure!(self.taken[usize::from(disk.0)], "the disk has no cache on flash");
         let more = wanted.saturating_sub(self.tables.held(disk, Role::Cache).len());
         let is_own = bytes <= own;
-        let has_room = |pool: &Pool| match is_own {
-            _ if more == 0 => true,
-            true => pool.free_but_for_logs() >= more,
-            false => pool.spare_for_cache(0) >= more as u64 * pool.geometry().segment_size(),
+        let has_room = |pool: &Pool| {
+            // A log that has more than it may take claims nothing, and still has to be opened.
+            let has_free = || pool.free_but_for_logs() >= more;
+            let spare = || pool.spare_for_cache(0) / pool.geometry().segment_size();
+            more == 0 || has_free() && (is_own || spare() >= more as u64)
         };
         while is_own && !has_room(self) && self.may_get(more) && self.give_up_a_cache() {}
         ensure!(

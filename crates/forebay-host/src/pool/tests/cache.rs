@@ -279,3 +279,29 @@ fn a_cache_that_is_taken_first_leaves_room_for_a_log_that_is_opened_later() {
     // From now on the log gets what there is as it needs it.
     assert!(pool.take_cache(web, 20 * MIB).unwrap().bytes() > cache.bytes());
 }
+
+#[test]
+fn a_cache_at_work_leaves_room_for_an_overlong_log_that_is_opened_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let shares = [share(20, 20), share(20, 0)];
+    let mut pool = open(&path, &shares).unwrap();
+    let (db, _) = serve(&mut pool, &wish("db", "file:/db"));
+    let size = pool.geometry().segment_size();
+    // Of what it may have nothing is left to claim.
+    while pool.spare_for_cache(0) < pool.free_segments().count() as u64 * size {
+        pool.lease_log(db).unwrap();
+    }
+    drop(pool);
+    let mut pool = open(&path, &shares).unwrap();
+    let web = DiskWish { log_bytes: 0, ..wish("web", "file:/web") };
+    let web = pool.admit(&web).unwrap();
+    pool.take_cache(web, 2 * MIB).unwrap();
+    let held = pool.cache_of(web);
+    let free = pool.free_segments().count() as u64;
+    let wish_of = |segments: u64| held + segments * size;
+    assert!(pool.size_cache(web, wish_of(free - SPARE_SEGMENTS + 1), 0).is_err());
+    assert_eq!((pool.cache_of(web), pool.free_segments().count() as u64), (held, free));
+    pool.size_cache(web, wish_of(free - SPARE_SEGMENTS), 0).unwrap();
+    serve(&mut pool, &wish("db", "file:/db"));
+}
