@@ -296,6 +296,7 @@ impl DiskRecord {
             (self.log_reserved <= self.log_max && self.log_max <= DISK_SIZE_MAX, "log limit"),
             (self.flags.0 & !DiskFlags::ALL == 0, "flag"),
             (self.evidence.sidecar <= self.pending, "evidence"),
+            (self.log_end.0 <= COUNT_MAX, "end of the log"),
             (!self.name.is_empty(), "name"),
         ];
         match checks.into_iter().find(|(is_right, _)| !is_right) {

@@ -9,6 +9,7 @@ use super::superblock::{Superblock, SuperblockInvalid};
 use super::*;
 use crate::ids::{Generation, Sequence, Uuid};
 use crate::sealed::{self, PAGE_LEN, Page};
+use crate::write_back::format::COUNT_MAX;
 
 const POOL: Uuid = Uuid([1; 16]);
 const BLANK: Page = [0; PAGE_LEN];
@@ -333,6 +334,8 @@ fn a_disk_record_reads_back_within_its_limits() {
     refused(&|r| r.log_reserved = u64::MAX, "log limit");
     refused(&|r| r.flags = DiskFlags(1 << 31), "flag");
     refused(&|r| r.evidence.sidecar = Generation(6), "evidence");
+    // No progress could say that it is discarded.
+    refused(&|r| r.log_end = Sequence(COUNT_MAX + 1), "end of the log");
     let mut page = BLANK;
     DiskRecord::encode_free(&pool(), DiskNumber(0), 1, &mut page);
     assert_eq!(DiskRecord::decode(&pool(), DiskNumber(0), [&BLANK, &page]), Ok((1, None)));
