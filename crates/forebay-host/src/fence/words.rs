@@ -228,7 +228,7 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Pa
          ever and what primary storage holds is to be used as it is: --take-over {} (disk {3} of pool {}, as {place} says)",
         sidecar.name,
         sidecar.host,
-        utc(sidecar.date * 1000),
+        utc(sidecar.date.saturating_mul(1000)),
         sidecar.disk,
         sidecar.pool,
     ))
@@ -243,7 +243,7 @@ pub(super) fn old_flash(sidecar: &Sidecar, pool: &Path) -> Refused {
         pool.display(),
         sidecar.generation.0,
         sidecar.name,
-        utc(sidecar.date * 1000),
+        utc(sidecar.date.saturating_mul(1000)),
         sidecar.host,
         sidecar.disk,
     ))
@@ -351,7 +351,7 @@ pub(super) fn sides(
 ) -> String {
     let closed = match record.closed {
         0 => "not closed since".to_owned(),
-        closed => format!("closed {}", utc(closed * 1000)),
+        closed => format!("closed {}", utc(closed.saturating_mul(1000))),
     };
     let modified = look
         .modified
@@ -363,7 +363,7 @@ pub(super) fn sides(
         rounded(dirty.bytes),
         dirty.bytes,
         dirty.records,
-        utc(record.opened * 1000),
+        utc(record.opened.saturating_mul(1000)),
         record.committed.0,
         record.evidence.modified.map_or("unknown".to_owned(), date),
         record.uri,
@@ -387,14 +387,16 @@ pub(super) fn sidecar(found: &Found) -> String {
             sidecar.host,
             sidecar.generation.0,
             sidecar.state.name(),
-            utc(sidecar.date * 1000)
+            utc(sidecar.date.saturating_mul(1000))
         ),
     }
 }
 
 fn date((seconds, nanos): Timestamp) -> String {
     match u64::try_from(seconds) {
-        Ok(seconds) => utc(seconds * 1000 + u64::from(nanos) / 1_000_000),
+        Ok(seconds) => {
+            utc(seconds.saturating_mul(1000).saturating_add(u64::from(nanos) / 1_000_000))
+        }
         Err(_) => format!("{seconds} seconds after 1970"),
     }
 }

@@ -92,7 +92,7 @@ fn describe(pool: &PoolReport) -> String {
     let segments = &pool.segments;
     let mut text = String::new();
     let used = pool.used_by.as_ref().map_or(String::new(), |by| format!(", used by daemon {by}"));
-    let made = utc(pool.created * 1000);
+    let made = utc(pool.created.saturating_mul(1000));
     let of = pool.device_of.as_ref().map_or(String::new(), |of| format!(", a device of '{of}'"));
     let _ = writeln!(text, "pool {}: {}, made {made}{of}{used}", pool.path, pool.uuid);
     let _ = writeln!(
@@ -125,13 +125,13 @@ fn describe_disk(disk: &DiskReport, text: &mut String) {
     let _ = writeln!(text, "  UUID             {}", disk.uuid);
     let closed = match disk.closed {
         0 => String::new(),
-        closed => format!(", closed {}", utc(closed * 1000)),
+        closed => format!(", closed {}", utc(closed.saturating_mul(1000))),
     };
     let _ = writeln!(
         text,
         "  session          {}, opened {}{closed}",
         messages::session(disk.session),
-        utc(disk.opened * 1000)
+        utc(disk.opened.saturating_mul(1000))
     );
     let _ = writeln!(
         text,
@@ -225,4 +225,22 @@ fn verify(args: &PoolArgs) -> Result<()> {
         bail!("{} is damaged", args.path.display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_beyond_all_calendars_is_told() {
+        let disk = serde_json::json!({
+            "name": "db", "uuid": "", "backend": "", "size": 0, "mode": "", "session": "closed", "opened": u64::MAX,
+            "closed": u64::MAX, "generation": 0, "generation_pending": 0, "flushes_deferred": false, "log_segments": 0,
+            "dirty_records": 0, "dirty_bytes": 0, "staged_records": 0, "error": null,
+        });
+        let disks = vec![serde_json::from_value(disk).unwrap()];
+        let pool = PoolReport { created: u64::MAX, disks, ..PoolReport::default() };
+        let told = describe(&pool);
+        assert_eq!(told.matches("9999-12-31").count(), 3, "{told}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Sidecars that cannot be read or replaced, or are another disk's.
 
 use super::*;
+use crate::pool::Dirty;
 
 #[test]
 fn a_sidecar_that_cannot_be_read_refuses_who_knows_nothing_of_primary_storage() {
@@ -131,4 +132,28 @@ fn other_sidecars_claim_or_contradict() {
     assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
     fs::write(&path, "something else").unwrap();
     assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Sidecar));
+}
+
+/// Whoever made the sidecar or the pool, an administrator is told of it.
+#[test]
+fn a_date_beyond_all_calendars_is_told() {
+    let bed = Bed::new();
+    bed.serve().leave(EndOfSession::Dirty);
+    let path = bed.path("db.raw.forebay");
+    let far = Sidecar { date: u64::MAX, disk: Uuid([8; 16]), ..bed.sidecar() };
+    for pool in [far.pool, Uuid([9; 16])] {
+        sidecar::write(&path, &Sidecar { pool, ..far.clone() }).unwrap();
+        let error = bed.examine(&mut bed.pool()).err().expect("it is another's").to_string();
+        assert!(error.contains("9999-12-31"), "{error}");
+    }
+    let found = sidecar::read(Some(&path));
+    let pool = bed.pool();
+    let record = pool.record(pool.find("db").unwrap());
+    let at = Some((i64::MAX, 999_999_999));
+    let evidence = Evidence { modified: at, ..record.evidence };
+    let (opened, closed) = (u64::MAX, u64::MAX);
+    let record = DiskRecord { opened, closed, evidence, ..record };
+    let look = Look { size: 0, modified: at, changed: None };
+    let told = words::sides(pool.path(), &record, &Dirty::default(), &look, &found);
+    assert_eq!(told.matches("9999-12-31").count(), 5, "{told}");
 }
