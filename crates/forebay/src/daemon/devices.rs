@@ -169,7 +169,8 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
     for difference in &moves {
         if let Difference::AtNextStart(Some(disk), keys) = difference {
             bail!(
-                "disk '{disk}' cannot change {} at work, as a logical unit cannot leave its flash: nothing was moved",
+                "disk '{disk}' cannot change {} at work, as a logical unit cannot leave its flash: nothing was moved. 'forebay \
+                 disk set {disk} --flash PATH:SIZE' and a restart move it to another device, without its reservations",
                 keys.join(" and ")
             );
         }
