@@ -73,7 +73,13 @@ pub fn examine(
         None => Look { size: wish.size, modified: None, changed: None },
     };
     let found = sidecar::read(place.path());
-    let claims = |there: &Sidecar| is_claimed(there, Some(record.uuid));
+    let detached = Detached::of(identity(probe.as_ref()), state);
+    // A detach that may not write beside primary storage, or an older sidecar that was put back: this host knows that the disk
+    // left nothing.
+    let is_over = |there: &Sidecar| {
+        there.pool == pool.uuid() && !pool.knows(there.disk) && detached.has(there.disk)
+    };
+    let claims = |there: &Sidecar| is_claimed(there, Some(record.uuid)) && !is_over(there);
     check_left_behind(probe.as_ref(), wish.takes_over, state, claims)?;
     if let Found::There(there) = &found
         && claims(there)
@@ -93,7 +99,6 @@ pub fn examine(
     {
         check_torn(there, probe.as_ref(), &place)?;
     }
-    let detached = Detached::of(identity(probe.as_ref()), state);
     let known =
         Known { is_detached: detached.has(record.uuid), ..known(pool, &record, look.modified) };
     let samples = sample::compare(probe.as_ref(), &record, look.size, EXAMINE_MAX);

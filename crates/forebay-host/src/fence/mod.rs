@@ -205,7 +205,14 @@ impl Fence {
             last_write.remove();
         }
         // What may still be carried out is not over.
-        if self.place.is_apart() && (!is_quiet || self.sidecar.is_none()) {
+        if self.place.is_apart() && !is_quiet {
+            return Ok(());
+        }
+        if matches!(end, EndOfSession::Detached) {
+            // Without it an old copy of the pool is not told from a new one, and nothing else depends on it.
+            let _ = self.detached.note(self.disk);
+        }
+        if self.place.is_apart() && self.sidecar.is_none() {
             return Ok(());
         }
         match end {
@@ -216,8 +223,6 @@ impl Fence {
                 if let Some(last_write) = self.last_write.take() {
                     last_write.remove();
                 }
-                // Without it an old copy of the pool is not told from a new one, and nothing else depends on it.
-                let _ = self.detached.note(self.disk);
                 match self.written_at() {
                     Some(path) => {
                         sidecar::remove(path)?;

@@ -238,7 +238,8 @@ pub(super) fn claimed(sidecar: &Sidecar, place: &SidecarPlace, state: Option<&Pa
 pub(super) fn old_flash(sidecar: &Sidecar, pool: &Path) -> Refused {
     Refused(format!(
         "its flash {} is an old copy, or could not be written in the end: session {} of the disk '{}', of {} on host '{}', \
-         is not known there, and its write log may hold newer data. Put the newer flash back. If there is none, or it is gone for ever and what primary storage holds is to be used as it is: \
+         is not known there, and its write log may hold newer data. Put the newer flash back. If there is none, as where an old image \
+         was put back with its sidecar, or it is gone for ever and what primary storage holds is to be used as it is: \
          --take-over {}",
         pool.display(),
         sidecar.generation.0,

@@ -196,3 +196,26 @@ fn dies_in_detach(bed: &Bed, [is_clean, is_said, is_gone]: [bool; 3]) -> Uuid {
     }
     log.disk
 }
+
+#[test]
+fn an_older_image_with_its_sidecar_is_served_where_this_host_saw_its_disk_leave() {
+    for has_state in [true, false] {
+        let mut bed = Bed::new();
+        bed.has_state = has_state;
+        let served = bed.serve();
+        let files = ["db.raw", "db.raw.forebay"].map(|name| bed.path(name));
+        let old = ["old", "old-sidecar"].map(|name| bed.path(name));
+        for (file, old) in files.iter().zip(&old) {
+            fs::copy(file, old).unwrap();
+        }
+        served.leave(EndOfSession::Detached);
+        bed.serve().leave(EndOfSession::Clean);
+        for (file, old) in files.iter().zip(&old) {
+            fs::copy(old, file).unwrap();
+        }
+        match has_state {
+            true => assert!(matches!(bed.verdict(), Verdict::Mismatch(_)), "{:?}", bed.verdict()),
+            false => assert!(refused(&bed).contains("an old image"), "{}", refused(&bed)),
+        }
+    }
+}
