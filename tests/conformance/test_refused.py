@@ -83,7 +83,7 @@ def an_end_tells_what_the_log_of_a_refused_disk_has(bed):
     assert daemon.stop() == 0
     said = daemon.log()
     assert "everything acknowledged of the disks that were served is on primary storage" in said, said
-    assert "Disk 'first' was not served, and its write log still holds 4 KiB" in said, said
+    assert "disk 'first' was not served, and its write log still holds 4 KiB" in said, said
 
 
 @test(forebay_only=True)

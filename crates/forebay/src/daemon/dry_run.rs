@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
-
 use super::api::Change;
 use super::control::ControlState;
 use super::opener::Opener;
@@ -13,6 +11,7 @@ use super::preflight;
 use super::questions::FLASH_MAX;
 use super::reopen::Reopening;
 use crate::config::difference::{self, Difference};
+use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec};
 
 /// Notes with the changes of a dry run what would keep disks from being opened, or opened again, as far as that can be seen
@@ -25,13 +24,12 @@ pub(super) async fn try_out(
 ) {
     let old = state.opener.spec();
     let mut disks = difference::in_force(&old, new).disks;
+    let images = look_at_images(state, new, found).await;
     // What each pool would be opened for, by the first disk that comes to it.
     let mut opened = BTreeMap::<PathBuf, Vec<DiskSpec>>::new();
     for (difference, change) in found.iter().zip(changes) {
-        if let Difference::Added(name) | Difference::Unserved(name, _) = difference
-            && let Some(asked) = new.disks.iter().find(|it| it.name == *name)
-        {
-            change.error = look_at_image(state, asked).await.err().map(|why| format!("{why:#}"));
+        if let Difference::Added(name) | Difference::Unserved(name, _) = difference {
+            change.error = images.get(name).cloned();
         }
         let Difference::OpenedAgain(name, ..) = difference else { continue };
         let at = disks.iter().position(|it| it.name == *name);
@@ -55,13 +53,27 @@ pub(super) async fn try_out(
     }
 }
 
-/// Finds what is wrong with primary storage of a disk that is to be opened, if it is a file or a device.
-///
-/// # Errors
-/// That.
-async fn look_at_image(state: &Arc<ControlState>, disk: &DiskSpec) -> Result<()> {
-    let (of, opener, about) = (disk.clone(), state.opener.clone(), Opener::about_storage(disk));
-    let look = move || preflight::image(&of, opener.state(), true);
-    let looked = state.opener.questions.ask(about, FLASH_MAX, look).await;
-    looked.unwrap_or_else(|why| Err(why.of("its primary storage")))
+/// Finds what is wrong with primary storage of disks that are to be opened, where it is a file or a device.
+async fn look_at_images(
+    state: &Arc<ControlState>,
+    new: &DaemonSpec,
+    found: &[Difference],
+) -> BTreeMap<Name, String> {
+    let to_open = found.iter().filter_map(|difference| match difference {
+        Difference::Added(name) | Difference::Unserved(name, _) => {
+            new.disks.iter().find(|it| it.name == *name)
+        }
+        _ => None,
+    });
+    let of = to_open.map(|disk| (disk, Opener::about_storage(disk)));
+    let look = |disk: &&DiskSpec| {
+        let (of, opener) = ((*disk).clone(), state.opener.clone());
+        move || preflight::image(&of, opener.state(), true)
+    };
+    let looked = state.opener.questions.ask_each(of, FLASH_MAX, look).await;
+    let wrong = looked.into_iter().filter_map(|(disk, found)| {
+        let found = found.unwrap_or_else(|why| Err(why.of("its primary storage")));
+        Some((disk.name.clone(), format!("{:#}", found.err()?)))
+    });
+    wrong.collect()
 }

@@ -86,6 +86,11 @@ pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
     }
 }
 
+/// What the log of a disk that was not served has kept, by the disk's name.
+pub(super) fn not_served((disk, kept): &(String, String)) -> String {
+    format!("disk '{disk}' was not served, and its write log {kept}")
+}
+
 /// What is said at the end of a daemon that ended in order; `dirty`: whose log holds what is not on primary storage, and what
 /// logs of disks that were not served have `kept`.
 pub(super) fn in_order(dirty: &[String], kept: &[(String, String)]) -> (Severity, String) {
@@ -98,8 +103,8 @@ pub(super) fn in_order(dirty: &[String], kept: &[(String, String)]) -> (Severity
         let dirty = dirty.join(", ");
         text += &format!(" or, durable, in the write log of {dirty}; start again to go on");
     }
-    for (disk, kept) in kept {
-        text += &format!(". Disk '{disk}' was not served, and its write log {kept}");
+    for kept in kept {
+        text += &format!("; {}", not_served(kept));
     }
     (if kept.is_empty() { Severity::Info } else { Severity::Warning }, text)
 }

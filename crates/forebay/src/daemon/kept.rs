@@ -36,6 +36,7 @@ pub(super) async fn in_log(state: &ControlState, disk: &DiskSpec) -> Option<Stri
         return may_hold("its flash is not in use");
     };
     let (name, about) = (disk.name.0.clone(), about(disk));
+    let is_asked = state.opener.questions.is_out(&about);
     let look = move || resolve::undestaged(&pool, &name);
     match state.opener.questions.ask(about, LOOK_MAX, look).await {
         Ok(None) => None,
@@ -43,7 +44,8 @@ pub(super) async fn in_log(state: &ControlState, disk: &DiskSpec) -> Option<Stri
             Some(format!("still holds {} that primary storage does not have", rounded(bytes)))
         }
         Ok(Some(Dirty { error: Some(error), .. })) => Some(format!("cannot be read: {error}")),
-        Err(_) => may_hold("its flash does not answer"),
+        Err(_) if is_asked => may_hold("somebody is just opening it"),
+        Err(why) => may_hold(&why.of("its flash").to_string()),
     }
 }
 

@@ -102,6 +102,8 @@ impl Daemon {
         if trouble.is_empty() {
             let (severity, text) = ending::in_order(&dirty, &kept);
             self.report(severity, text);
+        } else {
+            trouble.extend(kept.iter().map(ending::not_served));
         }
         self.control.events.end_all_repeated();
         self.control.events.settle(&self.events).await;
