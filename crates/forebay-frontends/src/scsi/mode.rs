@@ -27,7 +27,7 @@ pub(super) struct Settings {
     pub descriptor_sense: bool,
     /// SWP.
     pub write_protect: bool,
-    /// TAS: who has tasks that another nexus aborts is answered, instead of being told once.
+    /// TAS: each task that another nexus aborts is answered, instead of its owner being told once.
     pub answers_aborted: bool,
 }
 
@@ -51,7 +51,9 @@ impl Settings {
             write_cache,
             descriptor_sense: false,
             write_protect: false,
-            answers_aborted: false,
+            // Hosts share a disk. One whose tasks another host aborts tries again at once when each is answered. Without an
+            // answer it waits for its own timeout, half a minute and more, and then it resets the disk for all others in turn.
+            answers_aborted: true,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 const CACHING: [u8; 20] = [8, 18, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-const CONTROL: [u8; 12] = [10, 10, 2, 16, 0, 0, 0, 0, 0, 0, 0, 0];
+const CONTROL: [u8; 12] = [10, 10, 2, 16, 0, 64, 0, 0, 0, 0, 0, 0];
 const EXCEPTIONS: [u8; 12] = [28, 10, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn sense_6(page: u8) -> [u8; 6] {
@@ -126,7 +126,7 @@ fn a_list_that_is_wrong_anywhere_changes_nothing() {
         (with(6, 1), "5/26/00 at 6"),
         (followed_by(&[10]), "5/1a/00"),
         (followed_by(&[10, 10, 2]), "5/1a/00"),
-        (followed_by(&[10, 10, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]), "5/26/00 at 27"),
+        (followed_by(&[10, 10, 2, 0, 0, 64, 0, 0, 0, 0, 0, 0]), "5/26/00 at 27"),
         (list[..3].to_vec(), "5/1a/00"),
     ] {
         world.check(&whole(&list), &list, expect);

@@ -82,6 +82,7 @@ fn an_abort_that_waits_is_answered_when_another_function_ends_its_task() {
 fn what_a_task_management_function_ends_of_other_sessions() {
     let check = |function: u8, is_hit: bool| {
         let mut world = World::new(Rules::default(), 2);
+        leave_aborted_unanswered(&mut world);
         let theirs = world.send(1, command(WRITE, 7, 1, 512), &[]);
         assert_eq!(world.send(0, manage(function, 0), &[])[0].header[2], 0);
         let answers = world.send(1, data_out(7, theirs[0].word(20), 0, 0, true), &[1; 512]);
@@ -98,9 +99,9 @@ fn what_a_task_management_function_ends_of_other_sessions() {
     check(6, true);
 }
 
-/// Tasks that another session aborts are answered (TAS), as every session knows.
-fn answer_aborted(world: &mut World) {
-    let list = [&[0, 0, 0, 0, 0x0a, 10, 2, 16, 0, 0x40][..], &[0; 6]].concat();
+/// Tasks that another session aborts get no answer (TAS), as every session knows.
+fn leave_aborted_unanswered(world: &mut World) {
+    let list = [&[0, 0, 0, 0, 0x0a, 10, 2, 16, 0, 0][..], &[0; 6]].concat();
     let mut pdu = command(0x15, 1, 0, list.len() as u32);
     let Request::Command(it) = &mut pdu.request else { unreachable!() };
     (it.cdb[1], it.cdb[4], it.writes) = (0x10, list.len() as u8, true);
@@ -110,13 +111,18 @@ fn answer_aborted(world: &mut World) {
     }
 }
 
+/// Tags and statuses of the answers.
+fn ends(answers: &[Answered]) -> Vec<(u32, u8)> {
+    answers.iter().map(|it| (it.tag(), it.end().0)).collect()
+}
+
 #[test]
 fn who_has_tasks_that_another_session_clears_is_told_or_answered_and_nobody_else() {
     const CLEARED: (u8, u8, u8) = (6, 0x2f, 0);
     for answers in [false, true] {
         let mut world = World::new(Rules::default(), 3);
-        if answers {
-            answer_aborted(&mut world);
+        if !answers {
+            leave_aborted_unanswered(&mut world);
         }
         world.send(1, command(READ, 7, 1, 512), &[]);
         world.sessions[1].start();
@@ -124,9 +130,8 @@ fn who_has_tasks_that_another_session_clears_is_told_or_answered_and_nobody_else
         world.send(0, command(READ, 9, 1, 512), &[]);
         assert_eq!(world.send(0, manage(4, 0), &[])[0].header[2], 0);
         assert_eq!(world.sessions[0].in_flight(), 0, "one's own go unseen");
-        let told = called(&mut world, 1);
-        let tags: Vec<(u32, u8)> = told.iter().map(|it| (it.tag(), it.end().0)).collect();
-        assert_eq!(tags, if answers { vec![(7, 0x40), (8, 0x40)] } else { vec![] });
+        let told = ends(&called(&mut world, 1));
+        assert_eq!(told, if answers { vec![(7, 0x40), (8, 0x40)] } else { vec![] });
         let first = &world.send(1, command(0, 1, 0, 0), &[])[0];
         assert_eq!(first.end().0 == 2, !answers);
         assert!(answers || first.sense() == CLEARED);
@@ -147,11 +152,7 @@ fn who_has_tasks_that_another_session_clears_is_told_or_answered_and_nobody_else
 fn a_task_is_answered_as_aborted_after_the_data_that_its_initiator_owes() {
     let rules =
         Rules { initial_r2t: false, max_burst: 1024, outstanding_r2t: 2, ..Rules::default() };
-    let begun = || {
-        let mut world = World::new(rules, 2);
-        answer_aborted(&mut world);
-        world
-    };
+    let begun = || World::new(rules, 2);
     let clear = |world: &mut World| {
         assert_eq!(world.send(0, manage(4, 0), &[])[0].header[2], 0);
         assert!(called(world, 1).is_empty(), "not yet");
@@ -204,7 +205,6 @@ fn a_task_is_answered_as_aborted_after_the_data_that_its_initiator_owes() {
 #[test]
 fn data_of_an_aborted_task_that_are_being_received_go_to_memory_that_is_not_given_back_yet() {
     let mut world = World::new(Rules { initial_r2t: false, ..Rules::default() }, 2);
-    answer_aborted(&mut world);
     let asked = world.send(1, command(WRITE, 7, 1, 512), &[]);
     let data = Pdu { data_len: 512, ..data_out(7, asked[0].word(20), 0, 0, true) };
     assert!(world.feed(1, &data.encode()).unwrap().is_empty());
