@@ -220,6 +220,10 @@ def tasks_are_aborted_and_others_are_not(bed):
             header, _ = other.receive()
             assert header[0] == 0x21 and header[3] == 0, header.hex()
             expected = b"A" * 8192
+        if function in (4, 5):  # Others are told of each; a reset of the target is told by a unit attention alone.
+            header, _ = other.receive()
+            assert header[0] == 0x21 and header[3] == 0x40, header.hex()
+            assert struct.unpack_from(">I", header, 16)[0] == theirs, header.hex()
         one.ready()
         other.ready()
         assert one.read(0, 16) == expected, function

@@ -128,8 +128,10 @@ def a_reset_frees_what_an_initiator_holds_that_says_nothing_more(bed):
     # CLEAR TASK SET by one who is neither of them ends both; a later read waits for nobody.
     other.send(iscsi.TASK, 0x80 | 4, fields={20: 0xffffffff})
     assert other.receive()[0][2] == 0
+    header, _ = good.receive()
+    assert header[3] == 0x40 and struct.unpack_from(">I", header, 16)[0] == read, header.hex()
     good.ready()
-    assert good.read(0, 8) == bytes(4096), read
+    assert good.read(0, 8) == bytes(4096)
     assert time.monotonic() - begun < 20, "it waited until the silent one had to leave"
 
 

@@ -159,7 +159,10 @@ pub enum Cause {
     /// Another session preempted the registration: a unit attention says so.
     Preempted,
     /// A reset, reported by a unit attention.
-    Reset,
+    Reset {
+        /// Each task is answered as well. The reset ends what TAS said, so it was asked before.
+        answers: bool,
+    },
 }
 
 impl Device {
@@ -350,9 +353,11 @@ impl Device {
         None
     }
 
-    /// A session asked for a reset of a unit: the tasks of all others are aborted.
-    pub fn reset(&mut self, by: usize, unit: usize) {
-        self.abort_others(by, unit, Cause::Reset);
+    /// A session asked for a reset of a unit, or of the whole target: the tasks of all others are aborted. Only for a reset of
+    /// a unit they may be answered (SAM-4, 5.6).
+    pub fn reset(&mut self, by: usize, unit: usize, of_target: bool) {
+        let answers = !of_target && self.units[unit].logical.answers_aborted();
+        self.abort_others(by, unit, Cause::Reset { answers });
         self.units[unit].logical.reset();
         self.is_told_late = true;
     }

@@ -37,7 +37,10 @@ impl Device {
     /// so (TAS), otherwise the nexus gets a unit attention.
     pub fn tell_cleared(&mut self, session: usize, unit: usize, cause: Cause) -> bool {
         let logical = &mut self.units[unit].logical;
-        let answers = logical.answers_aborted() && cause != Cause::Reset;
+        let answers = match cause {
+            Cause::Reset { answers } => answers,
+            Cause::Cleared | Cause::Preempted => logical.answers_aborted(),
+        };
         if cause == Cause::Cleared
             && !answers
             && let Some(nexus) = self.members[session].nexuses.get(unit)

@@ -68,12 +68,12 @@ impl Session {
                 COMPLETE
             }
             (5, Some(unit)) => {
-                self.reset(device, unit);
+                self.reset(device, unit, false);
                 COMPLETE
             }
             (6 | 7, _) => {
                 for unit in 0..device.units.len() {
-                    self.reset(device, unit);
+                    self.reset(device, unit, true);
                 }
                 if function == 7 {
                     device.end_others(self.member);
@@ -123,9 +123,9 @@ impl Session {
         self.aborts.extract_if(.., |(of, _)| *of == key).map(|(_, tag)| tag).collect()
     }
 
-    fn reset(&mut self, device: &mut Device, unit: usize) {
+    fn reset(&mut self, device: &mut Device, unit: usize, of_target: bool) {
         self.abort_where(device, |task| task.unit == Some(unit));
-        device.reset(self.member, unit);
+        device.reset(self.member, unit, of_target);
     }
 
     /// Aborts the tasks that `is_hit` names.

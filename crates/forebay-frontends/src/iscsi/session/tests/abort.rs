@@ -138,10 +138,27 @@ fn who_has_tasks_that_another_session_clears_is_told_or_answered_and_nobody_else
         for session in [0, 2] {
             assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].end().0, 0, "{session}");
         }
-        // A reset is told to all, and answered to nobody.
-        world.send(1, command(READ, 10, 1, 512), &[]);
-        world.send(0, manage(5, 0), &[]);
-        assert!(called(&mut world, 1).is_empty());
+    }
+}
+
+#[test]
+fn a_reset_is_told_to_all_and_only_that_of_a_unit_is_answered_to_who_has_tasks() {
+    for (answers, function, is_answered) in
+        [(true, 5, true), (true, 6, false), (false, 5, false), (false, 6, false)]
+    {
+        let mut world = World::new(Rules::default(), 3);
+        if !answers {
+            leave_aborted_unanswered(&mut world);
+        }
+        world.send(1, command(READ, 7, 1, 512), &[]);
+        world.sessions[1].start();
+        world.send(1, command(WRITE, 8, 1, 512), &[1; 512]);
+        world.send(0, command(READ, 9, 1, 512), &[]);
+        let own = world.send(0, manage(function, 0), &[]);
+        assert_eq!((own.len(), own[0].header[2]), (1, 0), "one's own go unseen");
+        let told = ends(&called(&mut world, 1));
+        let expect = if is_answered { vec![(7, 0x40), (8, 0x40)] } else { vec![] };
+        assert_eq!(told, expect, "TAS {answers}, function {function}");
         for session in 0..3 {
             assert_eq!(world.send(session, command(0, 1, 0, 0), &[])[0].sense(), (6, 0x29, 0));
         }

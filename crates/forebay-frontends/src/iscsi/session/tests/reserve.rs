@@ -141,7 +141,7 @@ fn what_was_stored_counts_without_whoever_asked_for_it() {
             0 => assert_eq!(world.send(0, manage(1, 7), &[])[0].header[2], 0),
             1 => {
                 later.answer(true);
-                world.send(1, manage(5, 0), &[]);
+                world.send(1, manage(6, 0), &[]);
             }
             2 => drop(begin(&mut world.device, Rules::default(), 0)),
             _ => {

@@ -83,7 +83,7 @@ fn a_window_that_another_session_emptied_is_told_to_be_open_again() {
     for tag in 0..WINDOW {
         world.send(1, command(READ, tag, 1, 512), &[]);
     }
-    world.send(0, manage(5, 0), &[]);
+    world.send(0, manage(6, 0), &[]);
     assert_eq!(world.device.take_noted(), Some(DiskId(0)), "its initiator may say nothing more");
     let told = called(&mut world, 1);
     assert_eq!((told[0].opcode, told[0].tag(), told[0].word(20)), (0x20, NO_TAG, NO_TAG));
