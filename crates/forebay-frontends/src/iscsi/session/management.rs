@@ -1,9 +1,11 @@
 //! Task management and logout: what ends tasks without an answer of their own.
 //!
 //! A function is answered at once. Tasks that the engine has go on unseen: an aborted write is there
-//! before any later command looks, or never, because the engine serialises what overlaps. A compare
-//! and write that the engine has is not aborted, and answered first: the initiator would try it again,
-//! find its own bytes, and take them for another host's.
+//! before any later command looks, or never, because the engine serialises what overlaps.
+//!
+//! A compare and write that the engine has is an exception: its initiator would try it again, find its
+//! own bytes, and take them for another host's. So ABORT TASK is answered after it, and what other
+//! sessions abort leaves it to its own answer. The other functions of its own session do end it.
 
 use super::super::codec::{Answer, Pdu, Residual};
 use super::super::device::Cause;
@@ -100,10 +102,8 @@ impl Session {
         let Some(key) = key.filter(|key| self.task(*key).unit == Some(unit)) else {
             return Some(NO_SUCH_TASK);
         };
-        let task = self.task(key);
-        let compares = matches!(task.work.medium, Some(Medium::CompareAndWrite { .. }));
         let waiting = self.aborts.iter().filter(|(of, _)| *of == key).count();
-        if compares && task.phase == Phase::Running && waiting < ABORTS_MAX {
+        if is_comparing(self.task(key)) && waiting < ABORTS_MAX {
             self.aborts.push((key, tag));
             return None;
         }
@@ -142,8 +142,9 @@ impl Session {
 
     /// The tasks of a unit were aborted by another session.
     pub(super) fn abort_by_another(&mut self, device: &mut Device, unit: usize, cause: Cause) {
-        let is_hit = |task: &Task| task.unit == Some(unit) && task.phase != Phase::Aborted;
-        let hit = self.find_where(is_hit);
+        let hit = self.find_where(|task| {
+            task.unit == Some(unit) && task.phase != Phase::Aborted && !is_comparing(task)
+        });
         if hit.is_empty() {
             return;
         }
@@ -275,4 +276,9 @@ impl Session {
         self.put(&Answer::Logout { response }, pdu.tag, &[], out);
         response == CLOSED
     }
+}
+
+/// True for a compare and write that the engine has.
+fn is_comparing(task: &Task) -> bool {
+    task.phase == Phase::Running && matches!(task.work.medium, Some(Medium::CompareAndWrite { .. }))
 }

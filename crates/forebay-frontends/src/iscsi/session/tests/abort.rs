@@ -27,9 +27,9 @@ fn a_task_that_the_engine_has_is_gone_when_it_is_answered() {
     assert_eq!((piece.total(), out.len(), world.sessions[0].in_flight()), (0, 0, 1));
 }
 
-/// A compare and write that the engine has.
-fn comparing() -> World {
-    let mut world = World::one(Rules::default());
+/// A compare and write that the engine has, of the first of some sessions.
+fn comparing(sessions: u8) -> World {
+    let mut world = World::new(Rules::default(), sessions);
     let mut asked = command(0x89, 7, 0, 1024);
     let Request::Command(it) = &mut asked.request else { unreachable!() };
     (it.cdb[13], it.writes) = (1, true);
@@ -40,16 +40,21 @@ fn comparing() -> World {
     world
 }
 
-#[test]
-fn a_compare_and_write_that_the_engine_has_is_answered_before_its_abort_is() {
-    let mut world = comparing();
-    assert!(world.send(0, manage(1, 7), &[]).is_empty(), "nothing is known yet");
+/// The engine has done it: what its initiator hears.
+fn compared(world: &mut World) -> Vec<Answered> {
     let medium = world.sessions[0].task(0).work.medium.clone().unwrap();
     world.sessions[0].take_buffer(0);
     let mut out = Vec::new();
     let response = world.device.medium_done(0, 0, &medium, Done::Status(IoStatus::Ok));
     world.sessions[0].answer(&mut world.device, 0, response, &mut out);
-    let answers = answers(&out);
+    answers(&out)
+}
+
+#[test]
+fn a_compare_and_write_that_the_engine_has_is_answered_before_its_abort_is() {
+    let mut world = comparing(1);
+    assert!(world.send(0, manage(1, 7), &[]).is_empty(), "nothing is known yet");
+    let answers = compared(&mut world);
     let said: Vec<_> = answers.iter().map(|it| (it.opcode, it.word(16))).collect();
     assert_eq!(said, [(0x21, 7), (0x22, 900)]);
     assert_eq!((answers[0].end().0, answers[1].header[2]), (0, 1), "it was done, and is gone");
@@ -57,8 +62,19 @@ fn a_compare_and_write_that_the_engine_has_is_answered_before_its_abort_is() {
 }
 
 #[test]
+fn a_compare_and_write_that_the_engine_has_is_answered_whatever_other_sessions_abort() {
+    for function in [4, 5, 6] {
+        let mut world = comparing(2);
+        assert_eq!(world.send(1, manage(function, 0), &[])[0].header[2], 0);
+        assert!(called(&mut world, 0).is_empty(), "function {function}");
+        assert_eq!(ends(&compared(&mut world)), [(7, 0)], "function {function}");
+        assert_eq!(world.sessions[0].in_flight(), 0);
+    }
+}
+
+#[test]
 fn an_abort_that_is_sent_again_waits_as_well_up_to_a_limit() {
-    let mut world = comparing();
+    let mut world = comparing(1);
     for _ in 0..8 {
         assert!(world.send(0, manage(1, 7), &[]).is_empty());
     }
@@ -69,7 +85,7 @@ fn an_abort_that_is_sent_again_waits_as_well_up_to_a_limit() {
 #[test]
 fn an_abort_that_waits_is_answered_when_another_function_ends_its_task() {
     for function in [2, 5] {
-        let mut world = comparing();
+        let mut world = comparing(1);
         assert!(world.send(0, manage(1, 7), &[]).is_empty());
         let mut answers = world.send(0, manage(function, 7), &[]);
         answers.extend(called(&mut world, 0));
