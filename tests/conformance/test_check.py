@@ -1,7 +1,12 @@
 """`forebay serve --check` finds what would keep a start from serving what is configured."""
 import json
 import os
+import socket
+import subprocess
+import sys
+import threading
 
+import test_sockets
 from bed import MIB, free_port, test
 
 
@@ -17,17 +22,22 @@ class Config:
         self.text += '[[disk]]\nname = "d%d"\nbackend = "%s"\n%s\n' % (self.count, backend, "\n".join(lines))
         return self
 
-    def check(self, *expected):
+    def target(self, disk, listen):
+        self.text += '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.x:t"\ndisks = ["%s"]\n' % (listen, disk)
+        return self
+
+    def check(self, *expected, prefix=(), **how):
         path = self.bed.path("check.toml")
         with open(path, "w") as f:
             f.write(self.text)
         before = sorted(os.listdir(self.bed.directory))
-        result = self.bed.run([self.bed.program, "serve", "--config", path, "--check"], code=None)
+        result = self.bed.run([*prefix, self.bed.program, "serve", "--config", path, "--check"], code=None, **how)
         assert sorted(os.listdir(self.bed.directory)) == before, "it changed something"
         assert result.returncode == (1 if expected else 0), result
         for text in expected:
             assert text in result.stderr, (text, result.stderr)
         assert ("is fine" in result.stdout) == (not expected), result.stdout
+        return result.stdout
 
 
 @test(forebay_only=True)
@@ -59,7 +69,7 @@ def a_check_finds_what_is_wrong_with_memory_flash_and_addresses(bed):
         "free")
     Config(bed).disk("mem:1MiB", nbd=["127.0.0.1:%d" % port]).disk("mem:1MiB", nbd=["0.0.0.0:%d" % port]).check(
         "two listeners use one address")
-    Config(bed).disk("mem:1MiB", nbd=["192.0.2.1:%d" % port]).check("this host does not have it")
+    Config(bed).disk("mem:1MiB", nbd=["192.0.2.1:%d" % port]).check("this host does not have the address")
     os.symlink(bed.directory, bed.path("again"))
     Config(bed).disk("mem:1MiB", nbd=["unix:" + bed.path("x")]).disk(
         "mem:1MiB", nbd=["unix:" + bed.path("again/x")]).check("have one socket")
@@ -73,7 +83,62 @@ def a_check_finds_what_is_wrong_with_memory_flash_and_addresses(bed):
 def a_check_beside_the_daemon_that_runs_is_fine(bed):
     image, port = bed.image("a.raw", MIB), free_port()
     listen = "127.0.0.1:%d" % port
-    config = Config(bed).disk("file:" + image, nbd=[listen], flash=bed.path("pool") + ":64MiB")
+    config = Config(bed).disk("file:" + image, nbd=[listen, "unix:" + bed.path("a.sock")],
+                              vhost_user=bed.path("device"), flash=bed.path("pool") + ":64MiB")
+    config.target("d1", "127.0.0.1:%d" % free_port())
     server = bed.serve(config.text.partition("\n")[2], [listen])
     config.check()
     assert server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_check_finds_who_listens_where_the_daemon_is_to(bed):
+    """A start fails there, or refuses a disk. A socket that nobody listens at is replaced, and busy metrics stop no disk."""
+    path, device = bed.path("busy.sock"), bed.path("device.sock")
+    unix, tcp = test_sockets.listening(path), socket.create_server(("127.0.0.1", 0))
+    listen = "127.0.0.1:%d" % tcp.getsockname()[1]
+    config = Config(bed).disk("mem:1MiB", nbd=["unix:" + path, listen])
+    config.check("a listener cannot have its socket %s: another process listens there; stop it" % path,
+                 "nobody can listen at %s: another server is there; stop it" % listen)
+    said = bed.run([bed.program, "doctor", "--json", "--config", bed.path("check.toml")], code=None)
+    assert said.returncode == 1 and listen in said.stdout and path in said.stdout, said
+    Config(bed).disk("mem:1MiB").target("d1", listen).check("nobody can listen at " + listen)
+    of_device = test_sockets.listening(device)
+    Config(bed).disk("mem:1MiB", vhost_user=device).check("the device of disk 'd1' cannot have its socket " + device)
+    control = test_sockets.listening(bed.path("control"))
+    control.settimeout(30)
+    threading.Thread(target=lambda: control.accept()[0].close(), daemon=True).start()
+    Config(bed).disk("mem:1MiB").check("the control socket cannot have its socket " + bed.path("control"))
+
+    for sock in (unix, of_device, control):
+        sock.close()
+    said = Config(bed).disk("mem:1MiB", nbd=["unix:" + path], vhost_user=device)
+    said.text = 'http = "%s"\n' % listen + said.text
+    said = said.check()
+    assert "warning: metrics will not be served: another server is at " + listen in said, said
+
+
+@test(forebay_only=True)
+def sockets_of_systemd_are_not_in_the_way_of_a_check(bed):
+    path = bed.path("busy.sock")
+    unix, tcp = test_sockets.listening(path), socket.create_server(("127.0.0.1", 0))
+    listen = "127.0.0.1:%d" % tcp.getsockname()[1]
+    config = Config(bed).disk("mem:1MiB", nbd=["unix:" + path, listen])
+    prefix, how = test_sockets.passed([unix, tcp])
+    config.check(prefix=prefix, **how)
+    # It has them, and nobody was passed them. A connection would start the service.
+    os.symlink(sys.executable, bed.path("systemd"))
+    fds = [unix.fileno(), tcp.fileno()]
+    waits = bed.spawn([bed.path("systemd"), "-c", "print(flush=True); input()"], stdin=subprocess.PIPE,
+                      stdout=subprocess.PIPE, pass_fds=fds)
+    waits.stdout.readline()
+    unix.setblocking(False)
+    config.check()
+    try:
+        unix.accept()
+        assert False, "somebody connected"
+    except BlockingIOError:
+        pass
+    waits.kill()
+    waits.wait()
+    config.check("another process listens there")

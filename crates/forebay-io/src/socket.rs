@@ -121,17 +121,26 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         let why = "exists and is not a socket; choose another path or remove it";
         return refused(io::ErrorKind::AlreadyExists, why);
     }
+    if is_in_use(path)? {
+        let why = "is in use by another process; stop that one or choose another path";
+        return refused(io::ErrorKind::AddrInUse, why);
+    }
+    match fs::remove_file(path) {
+        // Gone in the meantime.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// True unless nobody listens at the unix socket `path`, as far as can be known.
+///
+/// # Errors
+/// The kernel's: there is no socket to ask with, or the path is none of a socket.
+pub fn is_in_use(path: &Path) -> io::Result<bool> {
     // Without blocking: a listener that is alive but too busy to accept says "would block".
     let socket = stream_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-        Err(Errno::CONNREFUSED) => fs::remove_file(path),
-        // Gone in the meantime.
-        Err(Errno::NOENT) => Ok(()),
-        Ok(()) | Err(_) => {
-            let why = "is in use by another process; stop that one or choose another path";
-            refused(io::ErrorKind::AddrInUse, why)
-        }
-    }
+    let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
+    Ok(!matches!(connected, Err(Errno::CONNREFUSED | Errno::NOENT)))
 }
 
 fn stream_socket(flags: SocketFlags) -> io::Result<OwnedFd> {

@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use crate::config;
 use crate::config::pools::is_same;
 use crate::config::values::Name;
+use crate::config::{self, DaemonSpec};
 use crate::daemon::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
 use crate::daemon::preflight;
 
@@ -158,6 +158,13 @@ pub(crate) type Heard<T> = (PathBuf, Result<T>);
 /// What the daemon at `control` says of itself, or each of this user's folder.
 pub(crate) async fn daemons(control: Option<&Path>) -> Vec<Heard<DaemonInfo>> {
     ask_all(control, "/v1/daemon").await
+}
+
+/// The daemon of a configuration, or the one that this user finds, if it runs.
+pub(crate) fn running(spec: Option<&DaemonSpec>) -> Option<DaemonInfo> {
+    let control = spec.map(preflight::control);
+    let heard = block_on(async { Ok(daemons(control.as_deref()).await) });
+    heard.ok()?.into_iter().find_map(|(_, heard)| heard.ok())
 }
 
 /// What the daemon at `control`, or each of this user's folder, answers to `path`. They are asked side by side. A killed

@@ -65,21 +65,25 @@ pub(crate) fn serve(args: ServeArgs) -> Result<()> {
         config::iscsi::check_secrets(&spec.targets)?;
         Ok(spec)
     });
+    let inherited = Inherited::from_environment();
     match args.check {
         true => {
-            let problems = spec.as_ref().map_or(Vec::new(), preflight::problems);
+            let (mut problems, mut warned) = (Vec::new(), Vec::new());
+            if let Ok(spec) = &spec {
+                let is_running = client::running(Some(spec)).is_some();
+                problems = preflight::problems(spec, is_running, &inherited);
+                warned = warnings(spec);
+                warned.extend(preflight::warning(spec, is_running, &inherited));
+            }
             // Whether anybody reads it or not, the answer is the exit code.
-            let _ = write!(std::io::stdout(), "{}", checked(&args, &spec, &problems));
+            let _ = write!(std::io::stdout(), "{}", checked(&args, &spec, &problems, &warned));
             spec?;
             match problems.is_empty() {
                 true => Ok(()),
                 false => bail!("{}\n  {}", not_as_it_should(&args), problems.join("\n  ")),
             }
         }
-        false => {
-            let inherited = Inherited::from_environment();
-            client::block_on(serve_until_signal(spec?, inherited, args.json))
-        }
+        false => client::block_on(serve_until_signal(spec?, inherited, args.json)),
     }
 }
 
@@ -88,9 +92,13 @@ fn not_as_it_should(args: &ServeArgs) -> String {
 }
 
 /// What a check found; what is wrong is also told as any error is.
-fn checked(args: &ServeArgs, spec: &Result<DaemonSpec>, problems: &[String]) -> String {
+fn checked(
+    args: &ServeArgs,
+    spec: &Result<DaemonSpec>,
+    problems: &[String],
+    warnings: &[String],
+) -> String {
     let path = args.config.display();
-    let warnings = spec.as_ref().map_or(Vec::new(), warnings);
     if args.json {
         let names = |spec: &DaemonSpec| spec.disks.iter().map(|disk| disk.name.0.clone()).collect();
         let disks: Vec<String> = spec.as_ref().map_or(Vec::new(), names);

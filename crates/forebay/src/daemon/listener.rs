@@ -294,7 +294,7 @@ async fn bind_patiently(address: &str, inherited: &Inherited) -> Result<BoundTcp
 }
 
 /// What keeps `user` from listening at an address.
-fn why_not(kind: ErrorKind, user: u32) -> String {
+pub(super) fn why_not(kind: ErrorKind, user: u32) -> String {
     match kind {
         ErrorKind::AddrInUse => {
             "another server is there; stop it, or choose another address".to_owned()

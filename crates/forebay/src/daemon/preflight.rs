@@ -1,11 +1,11 @@
 //! What would keep a daemon from starting as it is configured, found without changing anything.
 //!
-//! A daemon may run with this very configuration meanwhile: nothing is locked, and an address that is taken is no mistake.
+//! A daemon may run with this very configuration meanwhile: nothing is locked, and what is in use is its own then.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::io::ErrorKind as IoErrorKind;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,16 +18,20 @@ use rustix::fs::{Access, access};
 
 use forebay_host::folders;
 
+use super::inherited::Inherited;
 use super::questions::{About, Questions};
-use super::{opening, placement, raw};
+use super::{listener, opening, placement, raw};
 use crate::config::pools::is_same;
 use crate::config::values::Address;
 use crate::config::{DaemonSpec, DiskSpec};
 
-/// What is wrong, a sentence each; may wait for storage.
-pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
+mod busy;
+
+use busy::OfSystemd;
+
+/// What is wrong, a sentence each; may wait for storage. `is_running`: the daemon at the control socket answers.
+pub(crate) fn problems(spec: &DaemonSpec, is_running: bool, inherited: &Inherited) -> Vec<String> {
     let state = spec.state_dir.clone().or_else(folders::state_folder);
-    let is_running = UnixStream::connect(control(spec)).is_ok();
     let mut spec = spec.clone();
     // The daemon that runs has its devices, and knows who is on which.
     let wrong = placement::place(&mut spec, &[], &[]);
@@ -41,9 +45,33 @@ pub(crate) fn problems(spec: &DaemonSpec) -> Vec<String> {
     found.extend(same_files(spec));
     found.extend(flash(spec));
     found.extend(memory(spec, is_running));
-    found.extend(sockets(spec));
-    found.extend(addresses(spec));
+    let of_systemd = OfSystemd::look(inherited);
+    found.extend(sockets(spec, |path| !is_running && busy::has_unix(path, &of_systemd)));
+    found.extend(addresses(spec, |address, resolved| {
+        let why = busy::tcp(resolved, &of_systemd)?;
+        let is_missing = why == IoErrorKind::AddrNotAvailable;
+        // Disks are served without metrics.
+        let is_metrics = spec.http.as_deref() == Some(address) && why == IoErrorKind::AddrInUse;
+        (is_missing || !is_running && !is_metrics).then_some(why)
+    }));
     found
+}
+
+/// What is served all the same, but not as it is configured. `is_running`: the daemon at the control socket answers.
+pub(crate) fn warning(
+    spec: &DaemonSpec,
+    is_running: bool,
+    inherited: &Inherited,
+) -> Option<String> {
+    let address = spec.http.as_deref().filter(|_| !is_running)?;
+    let resolved: Vec<SocketAddr> = address.to_socket_addrs().ok()?.collect();
+    let is_busy = busy::tcp(&resolved, &OfSystemd::look(inherited)) == Some(IoErrorKind::AddrInUse);
+    is_busy.then(|| {
+        format!(
+            "metrics will not be served: another server is at {address}. Give each daemon of this host an address of its own \
+             (http), or switch metrics off (http = \"off\")"
+        )
+    })
 }
 
 /// Primary storage that is a file or device: is it there, and could it be served?
@@ -299,7 +327,7 @@ pub(super) fn unix_sockets(spec: &DaemonSpec) -> Vec<(PathBuf, String)> {
     of_listener.chain(of_device).chain([control]).collect()
 }
 
-fn sockets(spec: &DaemonSpec) -> Vec<String> {
+fn sockets(spec: &DaemonSpec, is_busy: impl Fn(&Path) -> bool) -> Vec<String> {
     let wrong = |(path, user): (PathBuf, String)| {
         let shown = path.display();
         // Folders that are missing are made.
@@ -311,6 +339,8 @@ fn sockets(spec: &DaemonSpec) -> Vec<String> {
             format!("{} is no folder", folder.display())
         } else if access(folder, Access::WRITE_OK).is_err() {
             format!("this user may not write to {}", folder.display())
+        } else if is_busy(&path) {
+            "another process listens there; stop it, or choose another path".to_owned()
         } else {
             return None;
         };
@@ -333,8 +363,11 @@ fn tcp_addresses(spec: &DaemonSpec) -> Vec<(&str, std::io::Result<Vec<SocketAddr
     of_listener.chain(portals).chain(http).map(|address| (address, resolved(address))).collect()
 }
 
-/// Addresses that are used twice, under whatever names, or that this host does not have.
-fn addresses(spec: &DaemonSpec) -> Vec<String> {
+/// Addresses that are used twice, under whatever names, or that cannot be had.
+fn addresses(
+    spec: &DaemonSpec,
+    why_not: impl Fn(&str, &[SocketAddr]) -> Option<IoErrorKind>,
+) -> Vec<String> {
     let mut found = Vec::new();
     let all = tcp_addresses(spec);
     for (at, (address, resolved)) in all.iter().enumerate() {
@@ -345,9 +378,9 @@ fn addresses(spec: &DaemonSpec) -> Vec<String> {
                 continue;
             }
         };
-        let is_here = |it: &SocketAddr| TcpListener::bind((it.ip(), 0)).is_ok();
-        if !resolved.iter().any(is_here) {
-            found.push(format!("nobody can listen at {address}: this host does not have it"));
+        if let Some(why) = why_not(address, resolved) {
+            let why = listener::why_not(why, rustix::process::geteuid().as_raw());
+            found.push(format!("nobody can listen at {address}: {why}"));
         }
         let is_same = |(_, other): &&(&str, std::io::Result<Vec<SocketAddr>>)| {
             other.as_ref().is_ok_and(|other| overlap(resolved, other))

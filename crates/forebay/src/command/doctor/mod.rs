@@ -18,7 +18,7 @@ use super::table::of;
 use super::{client, output};
 use crate::cli::DoctorArgs;
 use crate::config::{self, DaemonSpec};
-use crate::daemon::api::DaemonInfo;
+use crate::daemon::inherited::Inherited;
 use crate::daemon::preflight;
 
 mod host;
@@ -94,11 +94,12 @@ pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
 pub(super) fn checks(config: Option<&Path>) -> Vec<Check> {
     let spec = config.map(config::file::load).transpose();
     let known = spec.as_ref().ok().and_then(Option::as_ref);
-    let mut checks = host::checks(known, daemon(known).as_ref());
+    let daemon = client::running(known);
+    let mut checks = host::checks(known, daemon.as_ref());
     checks.extend(storage::state(known));
     match spec {
         Ok(None) => {}
-        Ok(Some(spec)) => checks.extend(configured(&spec)),
+        Ok(Some(spec)) => checks.extend(configured(&spec, daemon.is_some())),
         Err(error) => {
             let advice = "No start succeeds with it. Correct the file.";
             checks.push(Check::bad("configuration", format!("{error:#}"), advice));
@@ -107,15 +108,10 @@ pub(super) fn checks(config: Option<&Path>) -> Vec<Check> {
     checks
 }
 
-/// The daemon of a configuration, or the one that this user finds, if it runs.
-fn daemon(spec: Option<&DaemonSpec>) -> Option<DaemonInfo> {
-    let control = spec.map(preflight::control);
-    let heard = client::block_on(async { Ok(client::daemons(control.as_deref()).await) });
-    heard.ok()?.into_iter().find_map(|(_, heard)| heard.ok())
-}
-
-fn configured(spec: &DaemonSpec) -> Vec<Check> {
-    let mut checks = match preflight::problems(spec) {
+fn configured(spec: &DaemonSpec, is_running: bool) -> Vec<Check> {
+    // systemd passes sockets to a service, and to nobody who checks.
+    let inherited = Inherited::default();
+    let mut checks = match preflight::problems(spec, is_running, &inherited) {
         problems if problems.is_empty() => {
             let disks = of(spec.disks.len() as u64, "disk");
             vec![Check::ok("configuration", format!("{disks}; a start finds what it needs"))]
@@ -125,6 +121,8 @@ fn configured(spec: &DaemonSpec) -> Vec<Check> {
             problems.into_iter().map(|text| Check::bad("configuration", text, advice)).collect()
         }
     };
+    let warning = preflight::warning(spec, is_running, &inherited);
+    checks.extend(warning.map(|text| Check::warning("metrics", text, "Disks are served.")));
     checks.extend(storage::checks(spec));
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     checks.extend(rights(rustix::process::geteuid().is_root(), &users));
