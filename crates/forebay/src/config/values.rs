@@ -4,6 +4,7 @@
 //! name what was given and what is allowed.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use forebay_core::config as core;
 use forebay_core::ids::{Nanos, Uuid};
 use forebay_core::policy::PolicyKind;
 use forebay_io::reactor::ReactorKind;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::de::Visitor;
 
 mod address;
 mod schema;
@@ -44,13 +47,30 @@ impl fmt::Display for DiskId {
     }
 }
 
+/// Reads a string, and says of anything else that quotes are missing.
+struct InQuotes<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = ValueError> + JsonSchema> Visitor<'_> for InQuotes<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schema = T::json_schema(&mut SchemaGenerator::default());
+        let examples = schema.get("examples").or(schema.get("enum"));
+        let example = examples.and_then(|examples| examples.as_array()?.last()?.as_str());
+        write!(f, "a string in quotes, such as {:?}", example.unwrap_or_default())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
 /// Makes a `FromStr` type readable from a configuration file's string.
 macro_rules! from_string {
     ($($name:ty),+ $(,)?) => {$(
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(from)?;
-                text.parse().map_err(serde::de::Error::custom)
+                from.deserialize_str(InQuotes(PhantomData))
             }
         }
         impl serde::Serialize for $name {

@@ -63,7 +63,12 @@ fn mistakes_are_named() {
         (format!("{disk}ramm = \"1MiB\""), "no key `ramm`; is `ram` meant?"),
         (format!("bogus = 1\n{disk}"), "unknown field `bogus`"),
         (format!("http = \"on\"\n{disk}{at}"), "or off"),
-        (format!("{disk}ram = 5"), "ram"),
+        (
+            format!("{disk}ram = 64"),
+            "(ram): invalid type: integer `64`, expected a string in quotes, such as \"1.5GiB\"",
+        ),
+        (format!("{disk}backend-timeout = 30"), "expected a string in quotes, such as \"2min\""),
+        (format!("{disk}flash-admission = true"), "expected a string in quotes, such as \""),
         (format!("{disk}ram = \"5 apples\""), "apples"),
         (disk.to_owned(), "nobody could attach"),
         ("[[disk]]\nbackend = \"http://x\"".to_owned(), "http"),
