@@ -38,6 +38,7 @@ impl Session {
     pub fn answer(&mut self, device: &mut Device, key: u32, response: Response, out: &mut Vec<u8>) {
         if self.task(key).phase != Phase::Aborted && self.task(key).data.is_open {
             self.let_go(device, key);
+            self.leave_order(device, key);
             let task = self.task_mut(key);
             task.data.give_up();
             task.answer = Some(response);
@@ -166,6 +167,13 @@ impl Session {
             self.waiting.released.push((unit, memory.buffer));
         }
         self.waiting.bytes -= bytes;
+    }
+
+    /// A task does nothing on the medium, and is answered when its data have come: those after it do not wait for these.
+    pub(super) fn leave_order(&mut self, device: &mut Device, key: u32) {
+        let task = self.task_mut(key);
+        let stage = task.stage.take();
+        device.leave_order(task.unit, stage);
     }
 
     /// A task is gone.

@@ -171,6 +171,7 @@ impl Session {
     /// them (RFC 7143, 11.4). Nothing is kept of them.
     fn abort_after_data(&mut self, device: &mut Device, key: u32) {
         self.task_mut(key).answer = Some(Response::of(Status::TaskAborted));
+        self.leave_order(device, key);
         if !self.is_written_to(key) {
             self.free(device, key);
         }

@@ -45,6 +45,40 @@ fn an_ordered_task_waits_for_all_before_and_holds_up_all_after_of_any_session() 
 }
 
 #[test]
+fn a_task_that_is_answered_when_its_data_have_come_holds_up_nobody_until_then() {
+    let rules = Rules { initial_r2t: false, ..Rules::default() };
+    let waits_for_nobody = |world: &mut World| {
+        world.send(0, command(READ, 9, 1, 512), &[]);
+        let World { sessions, device, .. } = world;
+        let key = sessions[0].ready(device, &Passed::default()).expect("it may begin");
+        assert_eq!(sessions[0].task(key).tag, 9);
+        assert_eq!(sessions[1].in_flight(), 1, "its data are to come");
+    };
+    // Another session aborts it.
+    let mut world = World::new(rules, 2);
+    world.send(1, attributed(command(WRITE, 7, 1, 512), ORDERED), &[]);
+    world.send(0, manage(4, 0), &[]);
+    assert!(called(&mut world, 1).is_empty());
+    waits_for_nobody(&mut world);
+    // In the middle of a PDU that goes to its memory.
+    let mut world = World::new(rules, 2);
+    let asked = world.send(1, attributed(command(WRITE, 7, 1, 512), ORDERED), &[]);
+    let data = Pdu { data_len: 512, ..data_out(7, asked[0].word(20), 0, 0, true) };
+    assert!(world.feed(1, &data.encode()).unwrap().is_empty());
+    world.sessions[1].is_receiving_direct = true;
+    world.send(0, manage(4, 0), &[]);
+    assert!(called(&mut world, 1).is_empty());
+    waits_for_nobody(&mut world);
+    // Something is wrong with it: there is no such block.
+    let mut world = World::new(rules, 2);
+    let mut wrong = open(attributed(command(WRITE, 7, 1, 512), ORDERED));
+    let Request::Command(it) = &mut wrong.request else { unreachable!() };
+    it.cdb[2] = 0xff;
+    assert!(world.send(1, wrong, &[]).is_empty());
+    waits_for_nobody(&mut world);
+}
+
+#[test]
 fn a_task_that_waits_for_its_turn_takes_no_memory_from_those_before() {
     let mut world = World::new(Rules::default(), 2);
     world.send(0, attributed(command(READ, 1, 1, 512), ORDERED), &[]);
