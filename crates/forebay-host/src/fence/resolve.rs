@@ -373,10 +373,18 @@ impl Sides {
         Ok(Settled { size, evidence, identity: identity(self.probe.as_ref()) })
     }
 
-    /// True when the sidecar is that of another disk, whose log may hold newer data.
+    /// True when the sidecar is that of another disk, whose log may hold newer data. Not of one that this very pool does not
+    /// know: a decision before that disk left may have written it to another state folder than the disk's own. Who decides
+    /// about a disk of this pool has it at hand.
     fn is_anothers(&self) -> bool {
+        let is_unknown_here = |there: &Sidecar| {
+            let pool = self.pool();
+            there.pool == pool.uuid() && !pool.knows(there.disk)
+        };
         match &self.found {
-            Found::There(there) => is_claimed(there, Some(self.record.uuid)),
+            Found::There(there) => {
+                is_claimed(there, Some(self.record.uuid)) && !is_unknown_here(there)
+            }
             Found::NoPlace | Found::Missing | Found::Unreadable(_) => false,
         }
     }
