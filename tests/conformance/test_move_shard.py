@@ -10,6 +10,7 @@ import nbd
 import nbdraw
 import test_vhost
 from bed import MIB, eventually, pattern, test
+from test_block import loop_device
 from test_primary import nbdkit
 from test_reload import Load, Served, client, disk
 from test_reopen import begin, finish
@@ -352,3 +353,21 @@ def disks_are_changed_added_and_detached_while_others_move(bed):
     for name in "ab":
         bed.run([bed.program, "disk", "detach", name, "--control", served.control])
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_on_a_loop_device_goes_to_another_shard_and_is_opened_again(bed):
+    # Forebay locks the device, and the file behind it.
+    with loop_device(bed.image("a.raw", 8 * MIB)) as device:
+        served = Served(bed, disk(bed, "a", backend="block:" + device))
+        a = client(bed, "a")
+        at = shards(bed, served.control)["a"]
+        for round in range(3):
+            moved = move(bed, served.control, "a", "--to", str((at + 1 + round) % 2))
+            assert moved["waited_ms"] < 5000, moved
+            a.pwrite(pattern(0, 4096, round), 0)
+            block = ["--block-size", ("64KiB", "16KiB")[round % 2]]
+            assert told(bed, served, "set", "a", *block) == {"a": ("opened-again", None)}
+            assert bytes(a.pread(4096, 0)) == pattern(0, 4096, round)
+        a.shutdown()
+        assert served.server.stop() == 0

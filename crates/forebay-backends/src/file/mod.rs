@@ -65,8 +65,8 @@ pub struct FileBackend {
     path: PathBuf,
     properties: Properties,
     is_block: bool,
-    /// The locked file of a loop device.
-    _behind: Option<OwnedFd>,
+    /// The locked file of a loop device. Dropped, it lets others have that.
+    behind: Option<OwnedFd>,
     is_direct: bool,
     /// Until it is attached.
     file: Option<Arc<OwnedFd>>,
@@ -150,7 +150,7 @@ impl FileBackend {
                 host_loses: open::host_loses(&file),
             },
             is_block,
-            _behind: behind,
+            behind,
             is_direct: file.is_direct(),
             file: Some(Arc::new(file.into_fd())),
             looks,
@@ -433,7 +433,7 @@ impl Backend for FileBackend {
 
     fn detach(&mut self, cx: &mut Context<'_>) {
         (self.thread, self.device) = (None, None);
-        (self.looks, self.writes) = (None, None);
+        (self.looks, self.writes, self.behind) = (None, None, None);
         if let Some(Attached { file, .. }) = self.attached.take() {
             cx.reactor.remove_file(file);
         }
