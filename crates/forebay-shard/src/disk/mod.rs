@@ -266,13 +266,14 @@ impl ShardDisk {
         if self.port.engine.is_unsettled() && !self.storage.backend.holds_changes() {
             self.port.engine.set_unsettled(false);
         }
+        // Before what time brings: that may ask for copies out of RAM that is to be given back then.
+        self.give_buffers_back(now, reactor);
+        self.give_some_ram_back();
         let Port { engine, actions, .. } = &mut self.port;
         if engine.next_deadline() <= now {
             engine.tick(now, actions);
         }
         self.turn.wrote_log = false;
-        self.give_buffers_back(now, reactor);
-        self.give_some_ram_back();
     }
 
     /// True when there is something to carry out in this turn.
