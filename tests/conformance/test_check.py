@@ -69,6 +69,10 @@ def a_check_finds_what_is_wrong_with_memory_flash_and_addresses(bed):
         "free")
     Config(bed).disk("mem:1MiB", nbd=["127.0.0.1:%d" % port]).disk("mem:1MiB", nbd=["0.0.0.0:%d" % port]).check(
         "two listeners use one address")
+    v6_only = "/proc/sys/net/ipv6/bindv6only"
+    if os.path.exists(v6_only) and open(v6_only).read().strip() == "0":
+        Config(bed).disk("mem:1MiB", nbd=["127.0.0.1:%d" % port]).disk("mem:1MiB", nbd=["[::]:%d" % port]).check(
+            "two listeners use one address")
     Config(bed).disk("mem:1MiB", nbd=["192.0.2.1:%d" % port]).check("this host does not have the address")
     os.symlink(bed.directory, bed.path("again"))
     Config(bed).disk("mem:1MiB", nbd=["unix:" + bed.path("x")]).disk(

@@ -402,10 +402,14 @@ fn addresses(
 
 /// True when one listener keeps the other from its address. Port 0 is any that is free.
 fn overlap(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
-    let is_same = |a: IpAddr, b: IpAddr| a == b || a.is_unspecified() || b.is_unspecified();
-    let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
-    pairs.into_iter().any(|(a, b)| {
-        let same_family = a.is_ipv4() == b.is_ipv4();
-        a.port() != 0 && a.port() == b.port() && same_family && is_same(a.ip(), b.ip())
-    })
+    let v6_only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
+    // By default a listener at all IPv6 addresses of a host is one at those of IPv4, too.
+    let has_both = v6_only.is_ok_and(|it| it.trim() == "0");
+    let is_same = |a: IpAddr, b: IpAddr| match (a.is_ipv4(), b.is_ipv4()) {
+        (true, false) => has_both && b.is_unspecified(),
+        (false, true) => has_both && a.is_unspecified(),
+        (true, true) | (false, false) => a == b || a.is_unspecified() || b.is_unspecified(),
+    };
+    let mut pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+    pairs.any(|(a, b)| a.port() != 0 && a.port() == b.port() && is_same(a.ip(), b.ip()))
 }

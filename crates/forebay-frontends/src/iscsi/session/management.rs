@@ -6,6 +6,8 @@
 //! A compare and write that the engine has is an exception: its initiator would try it again, find its
 //! own bytes, and take them for another host's. So ABORT TASK is answered after it, and what other
 //! sessions abort leaves it to its own answer. The other functions of its own session do end it.
+//! Other sessions leave also a change of reservations that is being stored: tried again, a preemption
+//! that took effect finds nobody, and counts as one that failed.
 
 use super::super::codec::{Answer, Pdu, Residual};
 use super::super::device::Cause;
@@ -143,7 +145,8 @@ impl Session {
     /// The tasks of a unit were aborted by another session.
     pub(super) fn abort_by_another(&mut self, device: &mut Device, unit: usize, cause: Cause) {
         let hit = self.find_where(|task| {
-            task.unit == Some(unit) && task.phase != Phase::Aborted && !is_comparing(task)
+            let is_spared = task.phase == Phase::Storing || is_comparing(task);
+            task.unit == Some(unit) && task.phase != Phase::Aborted && !is_spared
         });
         if hit.is_empty() {
             return;

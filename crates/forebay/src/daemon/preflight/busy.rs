@@ -1,12 +1,12 @@
 //! Who listens already where a daemon is to listen, found without listening there.
 //!
 //! Sockets of systemd keep nobody from a start: it passes them to the daemon (`inherited.rs`). Nothing connects to them here,
-//! because systemd would start the service.
+//! because systemd would start the service. The control socket is looked at elsewhere.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -33,7 +33,9 @@ pub(super) struct OfSystemd<'a> {
 impl OfSystemd<'_> {
     /// Looks into the systemd of the host and those of users.
     pub(super) fn look(inherited: &Inherited) -> OfSystemd<'_> {
-        let mut found = OfSystemd { inherited, sockets: BTreeSet::new(), is_hidden: false };
+        // Where processes of others are out of sight, so is the first one.
+        let is_hidden = fs::read_to_string("/proc/1/comm").is_err();
+        let mut found = OfSystemd { inherited, sockets: BTreeSet::new(), is_hidden };
         for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let name = fs::read_to_string(process.path().join("comm"));
             if name.is_ok_and(|name| name == "systemd\n") {
@@ -74,9 +76,11 @@ impl OfSystemd<'_> {
     fn has_tcp(&self, addresses: &[SocketAddr]) -> bool {
         let listed = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
         let listed: String = listed.into_iter().flatten().collect();
-        let is_here = listed.lines().filter_map(tcp_listener).any(|(inode, owner, port)| {
-            self.has(inode, owner) && addresses.iter().any(|address| address.port() == port)
-        });
+        // The start takes over a socket of just this address.
+        let is_here = listed
+            .lines()
+            .filter_map(tcp_listener)
+            .any(|(inode, owner, at)| self.has(inode, owner) && addresses.contains(&at));
         is_here || self.inherited.take_tcp(addresses).is_ok_and(|taken| taken.is_some())
     }
 }
@@ -89,12 +93,23 @@ fn unix_listener(line: &str) -> Option<(&str, &str)> {
     is_listener.then_some((inode, path))
 }
 
-/// The inode, the owner and the port of a listener in a line of `/proc/net/tcp`.
-fn tcp_listener(line: &str) -> Option<(&str, u32, u16)> {
+/// The inode, the owner and the address of a listener in a line of `/proc/net/tcp` or `tcp6`.
+fn tcp_listener(line: &str) -> Option<(&str, u32, SocketAddr)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let &[_, local, _, state, _, _, _, owner, _, inode, ..] = &fields[..] else { return None };
-    let port = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
-    (state == TCP).then_some((inode, owner.parse().ok()?, port))
+    let (host, port) = local.rsplit_once(':')?;
+    // Words of this host's byte order.
+    let words = host.as_bytes().chunks(8).map(|word| {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    });
+    let bytes = words.collect::<Option<Vec<_>>>()?.concat();
+    let ip = match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
+    };
+    let at = SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?);
+    (state == TCP).then_some((inode, owner.parse().ok()?, at))
 }
 
 /// True when another process listens at a unix socket.
@@ -135,7 +150,11 @@ mod tests {
         let connected = "0000000061dddf55: 00000003 00000000 00000000 0001 03 420461 /run/a";
         assert_eq!(unix_listener(connected), None);
         let tcp = "   1: 00000000:07E8 00000000:0000 0A 00000000:00000000 00:00000000 00000000   990        0 1679 1 x 100";
-        assert_eq!(tcp_listener(tcp), Some(("1679", 990, 2024)));
+        assert_eq!(tcp_listener(tcp), Some(("1679", 990, "0.0.0.0:2024".parse().unwrap())));
+        let at = tcp.replace("00000000:07E8", "0100007F:07E8");
+        assert_eq!(tcp_listener(&at), Some(("1679", 990, "127.0.0.1:2024".parse().unwrap())));
+        let at = tcp.replace("00000000:07E8", "00000000000000000000000001000000:07E8");
+        assert_eq!(tcp_listener(&at), Some(("1679", 990, "[::1]:2024".parse().unwrap())));
         assert_eq!(tcp_listener(&tcp.replace(" 0A ", " 01 ")), None);
         let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
         assert_eq!(tcp_listener(head), None);
