@@ -35,6 +35,12 @@ impl IoStatus {
     pub fn is_ok(self) -> bool {
         self == IoStatus::Ok
     }
+
+    /// True where something went wrong. A comparison may find a difference, and zeroes that cannot be written fast are for
+    /// the client to write.
+    pub fn is_failure(self) -> bool {
+        !matches!(self, IoStatus::Ok | IoStatus::Miscompare | IoStatus::Unsupported)
+    }
 }
 
 impl std::fmt::Display for IoStatus {

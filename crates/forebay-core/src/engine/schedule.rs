@@ -91,7 +91,7 @@ impl Parts {
             cx.lent -= 1;
             cx.free_buffer(buffer);
         }
-        cx.counters.requests_failed += u64::from(!status.is_ok());
+        cx.counters.requests_failed += u64::from(status.is_failure());
         let (tag, data) = (request.tag, ReplyData::None);
         cx.push(Action::Reply(Reply { tag, status, submitted: cx.now, data }));
         self.run(cx);

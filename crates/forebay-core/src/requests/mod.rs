@@ -206,13 +206,13 @@ impl Requests {
         if let Some(ticket) = entry.seen.ticket {
             self.ledger.observer.answered(ticket);
         }
-        let is_good = status.is_ok() || status == IoStatus::Miscompare;
+        let is_failure = status.is_failure();
         match of {
-            Some(of) if is_good => {
+            Some(of) if !is_failure => {
                 self.ledger.note_waited(&self.table[key], of, cx.now);
                 self.ledger.note_answered(submitted, of);
             }
-            _ if is_good => {}
+            _ if !is_failure => {}
             _ => {
                 cx.counters.requests_failed += 1;
                 self.ledger.note_failed(&self.table[key], status);

@@ -71,6 +71,8 @@ pub enum DestageLimit {
     NoteErrors,
     /// The destage journal cannot be written.
     JournalErrors,
+    /// The destage journal is written, or flushed.
+    Journal,
     /// An error of a moment ago: it is tried again after a pause.
     RetryPause,
     /// A flush of primary storage is under way, or is due.

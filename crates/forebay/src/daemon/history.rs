@@ -50,6 +50,7 @@ impl History {
     /// Goes on from the past of the same disk before it was opened again: it counts from nothing now.
     pub(super) fn go_on_from(&mut self, before: &mut History) {
         self.minutes = std::mem::take(&mut before.minutes);
+        self.last = Some((Duration::ZERO, Statistics::default()));
     }
 
     fn minutes(&self) -> Vec<Minute> {
@@ -158,5 +159,20 @@ mod tests {
         }
         let minutes = history.minutes();
         assert_eq!((minutes.len(), minutes[0].end_ms), (MINUTES_MAX, 61 * 60_000));
+    }
+
+    #[test]
+    fn a_disk_that_was_opened_again_goes_on_with_all_that_it_counts() {
+        let (mut before, mut now) = (History::default(), Statistics::default());
+        before.note(at(1), MINUTE, now.clone());
+        now.counters.reads = 10;
+        before.note(at(2), MINUTE * 2, now.clone());
+        let mut history = History::default();
+        history.go_on_from(&mut before);
+        now.counters.reads = 4;
+        history.note(at(3), MINUTE / 2, now.clone());
+        let minutes = history.minutes();
+        let told: Vec<_> = minutes.iter().map(|it| (it.reads, it.length_ms)).collect();
+        assert_eq!(told, [(10, 60_000), (4, 30_000)]);
     }
 }

@@ -69,6 +69,7 @@ pub fn limit(limit: DestageLimit) -> &'static str {
         DestageLimit::LogReadErrors => "the log cannot be read",
         DestageLimit::NoteErrors => "progress cannot be noted on flash",
         DestageLimit::JournalErrors => "the destage journal cannot be written",
+        DestageLimit::Journal => "the destage journal",
         DestageLimit::RetryPause => "errors a moment ago",
         DestageLimit::PrimaryFlush => "a flush of primary storage",
         DestageLimit::PrimaryStorage => "primary storage",

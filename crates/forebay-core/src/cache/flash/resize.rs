@@ -54,6 +54,7 @@ impl Cache {
                 self.drop_stale(block);
             } else if flash.tier.remove(block) {
                 cx.counters.flash_evicted += 1;
+                cx.counters.evict_ops += 1;
             }
         }
         // They may have waited until all free slots were looked at.

@@ -201,6 +201,7 @@ fn zeroes_that_must_be_fast_are_refused_where_they_would_be_written() {
     let op = Op::WriteZeroes { may_unmap: true, fast_only: true, fua: false };
     rig.submit(1, 0, 4096, op);
     assert_eq!(rig.replied(1).1, IoStatus::Unsupported);
+    assert_eq!(rig.counters().requests_failed, 0, "it is an answer, and no error");
 }
 
 #[test]
@@ -231,6 +232,7 @@ fn zeroes_that_must_be_fast_are_refused_before_any_of_them_is_there_or_not_at_al
         rig.settle();
         let expect = [IoStatus::Unsupported, IoStatus::Ok][refused];
         assert_eq!(rig.replied(1).1, expect);
+        assert_eq!(rig.counters().requests_failed, 0);
         let is_zeroed = rig.backend[..PIECE as usize + 4096].iter().all(|byte| *byte == 0);
         assert_eq!(is_zeroed, refused == 1);
     }

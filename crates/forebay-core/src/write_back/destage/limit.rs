@@ -37,6 +37,7 @@ impl WriteBack {
                 DestageLimit::PrimaryFlush
             }
             Limit::Idle if destager.running.outstanding > 0 => DestageLimit::PrimaryStorage,
+            Limit::Idle if destager.writes_journal() => DestageLimit::Journal,
             Limit::Idle if log.wants.durable => DestageLimit::LogCommit,
             Limit::Idle => DestageLimit::OpenEpoch,
             Limit::EpochBound => DestageLimit::EpochOrder,

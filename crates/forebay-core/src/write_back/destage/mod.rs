@@ -380,7 +380,7 @@ impl Destager {
 
     /// True when primary storage alone is what a file system can be mounted from.
     pub(super) fn is_consistent(&self) -> bool {
-        !self.flushes.redo && !self.batch.mixes_epochs()
+        !self.flushes.redo && !self.batch.mixes_epochs() && !self.is_redone_ahead()
     }
 
     /// True when no write is under way, nor what leads to one.

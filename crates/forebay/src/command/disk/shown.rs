@@ -86,7 +86,8 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
         log.order
     );
     if let Some(journal) = &log.journal {
-        let _ = writeln!(text, "  destage journal   {}", of_journal(journal, &engine.counters));
+        let _ =
+            writeln!(text, "  destage journal   {}", of_journal(log, journal, &engine.counters));
     }
     let has_journal = log.journal.is_some_and(|journal| journal.is_needed);
     if !log.primary_is_consistent && !has_journal {
@@ -145,13 +146,14 @@ fn of_flash(engine: &Statistics) -> String {
 }
 
 /// What the destage journal does, and is worth now.
-fn of_journal(journal: &JournalStatistics, counters: &Counters) -> String {
+fn of_journal(log: &LogStatistics, journal: &JournalStatistics, counters: &Counters) -> String {
     if !journal.is_used {
         return "not used any more: it could not be written".to_owned();
     }
     let state = match journal.is_needed {
         true => "primary storage needs it now",
-        false => "empty: primary storage alone is an image",
+        false if log.primary_is_consistent => "empty: primary storage alone is an image",
+        false => "empty",
     };
     format!(
         "{state}; {} since the start, {} written; {} at most",

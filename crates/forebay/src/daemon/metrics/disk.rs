@@ -96,12 +96,16 @@ const REQUESTS: &[Family<Disk>] = &[
     Family::<Disk>::gauge(
         "forebay_disk_read_latency",
         "disk",
-        "What the guest waits for a read, by the slowest source of the read. `primary`: primary storage.",
+        "What the guest waits for a read, by the slowest source of the read. `flash`: the cache or the write log there. \
+         `primary`: primary storage.",
         Histograms(
             "source",
             &[
                 ("ram", |it| Some(&it.latencies.read[0])),
-                ("flash", |it| it.flash().map(|_| &it.latencies.read[1])),
+                ("flash", |it| {
+                    let has_any = it.flash().is_some() || it.log().is_some();
+                    has_any.then_some(&it.latencies.read[1])
+                }),
                 ("primary", |it| Some(&it.latencies.read[2])),
             ],
         ),

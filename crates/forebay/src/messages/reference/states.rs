@@ -36,7 +36,7 @@ const LOG: [(LogState, &str); 8] = [
     ),
 ];
 
-const LIMIT: [(DestageLimit, &str); 17] = [
+const LIMIT: [(DestageLimit, &str); 18] = [
     (DestageLimit::Nothing, "Primary storage has everything."),
     (DestageLimit::LogLost, "The log is lost."),
     (DestageLimit::Paused, "An administrator paused destaging."),
@@ -49,6 +49,7 @@ const LIMIT: [(DestageLimit, &str); 17] = [
         DestageLimit::JournalErrors,
         "The destage journal cannot be written. Forebay tries again, then goes on without it.",
     ),
+    (DestageLimit::Journal, "The destage journal is being written, or flushed."),
     (DestageLimit::RetryPause, "An I/O failed a moment ago. Forebay tries again after a pause."),
     (DestageLimit::PrimaryFlush, "A flush of primary storage is under way."),
     (DestageLimit::PrimaryStorage, "Primary storage takes no more at a time."),

@@ -20,6 +20,8 @@ fn what_a_lost_session_took_goes_through_the_journal_again() {
         rig.log();
         while rig.record(2).is_none() {
             assert!(rig.of(Target::Backend).is_empty(), "after {done} writes: {:?}", rig.drawn());
+            let shown = rig.engine.log_statistics(rig.now).expect("a log");
+            assert!(done == 0 || !shown.primary_is_consistent, "after {done} writes");
             rig.settle_until_one_ends();
         }
         rig.settle_log();

@@ -252,6 +252,16 @@ impl Destager {
         self.journal.as_ref().is_some_and(|journal| journal.ahead.stage != Stage::None)
     }
 
+    /// True while that window is what primary storage may have lost: nothing of it is in place again.
+    pub(super) fn is_redone_ahead(&self) -> bool {
+        self.has_ahead() && self.journal.as_ref().is_some_and(|journal| journal.ahead.again)
+    }
+
+    /// True while the journal is written, or flushed.
+    pub(in crate::write_back) fn writes_journal(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| !journal.is_at_rest())
+    }
+
     /// True when no record of a journal is left that somebody would put in place.
     pub(in crate::write_back) fn is_retired(&self) -> bool {
         self.journal.as_ref().is_none_or(Journal::is_retired)
@@ -322,6 +332,8 @@ impl WriteBack {
                 self.zeroes_fit(journal) && destager.reached.flushed >= journal.too_much_until
             }
             Trust::Used if destager.reached.flushed < journal.unreadable_until => false,
+            // A record that may count as retired, and may not, must be neither before the next one, which may go less far.
+            Trust::Used if journal.reached.perhaps_retired > journal.config.retired => false,
             Trust::Used => {
                 !journal.is_suspect && self.zeroes_fit(journal) && self.pays(journal, now)
             }
