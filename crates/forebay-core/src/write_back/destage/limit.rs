@@ -30,6 +30,7 @@ impl WriteBack {
             None => {}
         }
         match destager.window.limited_by(now, self.destage_supply()) {
+            Limit::Idle if destager.waits_for_journal_alone() => DestageLimit::Journal,
             Limit::Idle if destager.reached.done >= log.last_sequence() => {
                 DestageLimit::PrimaryFlush
             }
@@ -37,7 +38,6 @@ impl WriteBack {
                 DestageLimit::PrimaryFlush
             }
             Limit::Idle if destager.running.outstanding > 0 => DestageLimit::PrimaryStorage,
-            Limit::Idle if destager.writes_journal() => DestageLimit::Journal,
             Limit::Idle if log.wants.durable => DestageLimit::LogCommit,
             Limit::Idle => DestageLimit::OpenEpoch,
             Limit::EpochBound => DestageLimit::EpochOrder,

@@ -257,9 +257,11 @@ impl Destager {
         self.has_ahead() && self.journal.as_ref().is_some_and(|journal| journal.ahead.again)
     }
 
-    /// True while the journal is written, or flushed.
-    pub(in crate::write_back) fn writes_journal(&self) -> bool {
+    /// True while the journal is written, or flushed, and nothing of primary storage is under way.
+    pub(in crate::write_back) fn waits_for_journal_alone(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| !journal.is_at_rest())
+            && self.running.outstanding == 0
+            && self.flushes.flushing.is_none()
     }
 
     /// True when no record of a journal is left that somebody would put in place.

@@ -116,8 +116,11 @@ impl WriteBack {
             journal.is_suspect |= matches!(doing, Doing::Flush { .. });
             return destager.fail_journal(DestageFault::Journal, status, cx);
         }
-        journal.failures = 0;
-        destager.trouble.fault.take_if(|fault| *fault == DestageFault::Journal);
+        // A retirement that is written and cannot be flushed is no success.
+        if !matches!(doing, Doing::Retire { .. }) {
+            journal.failures = 0;
+            destager.trouble.fault.take_if(|fault| *fault == DestageFault::Journal);
+        }
         match doing {
             Doing::Header { .. } if journal.ahead.stage == Stage::Header => {
                 journal.ahead.stage = Stage::Flush;
