@@ -374,12 +374,13 @@ impl Sides {
     }
 
     /// True when the sidecar is that of another disk, whose log may hold newer data. Not of one that this very pool does not
-    /// know: a decision before that disk left may have written it to another state folder than the disk's own. Who decides
-    /// about a disk of this pool has it at hand.
+    /// know, and that left, as far as can be known: its detach says so, or the sidecar is in a state folder, which may be
+    /// another one than the disk's own.
     fn is_anothers(&self) -> bool {
         let is_unknown_here = |there: &Sidecar| {
             let pool = self.pool();
-            there.pool == pool.uuid() && !pool.knows(there.disk)
+            let is_unknown = there.pool == pool.uuid() && !pool.knows(there.disk);
+            is_unknown && (self.place.is_apart() || self.detached.has(there.disk))
         };
         match &self.found {
             Found::There(there) => {

@@ -219,3 +219,26 @@ fn an_older_image_with_its_sidecar_is_served_where_this_host_saw_its_disk_leave(
         }
     }
 }
+
+#[test]
+fn no_decision_about_a_disk_of_an_old_pool_takes_the_image_from_the_newer_one() {
+    for has_state in [true, false] {
+        let mut bed = Bed::new();
+        bed.has_state = has_state;
+        let (pool, old) = (bed.path("pool"), bed.path("old"));
+        bed.serve().leave(EndOfSession::Clean);
+        fs::copy(&pool, &old).unwrap();
+        bed.serve().leave(EndOfSession::Detached);
+        bed.wish.name = "web".into();
+        bed.serve().leave(EndOfSession::Dirty);
+        bed.wish.name = "db".into();
+        fs::copy(&old, &pool).unwrap();
+        let before = fs::read(bed.path("db.raw.forebay")).unwrap();
+        let decided = resolve::open_pool(&pool).unwrap();
+        let state = Some(bed.path("state")).filter(|_| has_state);
+        let discards = resolve::Decision::DiscardLog("0".into());
+        let _ = resolve::decide(decided, "db", state.as_deref(), &discards);
+        assert_eq!(fs::read(bed.path("db.raw.forebay")).unwrap(), before, "{has_state}");
+        assert!(refused(&bed).contains("is an old copy"), "{has_state}");
+    }
+}
