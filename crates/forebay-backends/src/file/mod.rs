@@ -29,7 +29,7 @@ mod thread;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,8 +65,8 @@ pub struct FileBackend {
     path: PathBuf,
     properties: Properties,
     is_block: bool,
-    /// The locked file of a loop device. Dropped, it lets others have that.
-    behind: Option<OwnedFd>,
+    /// The locked file of a loop device, until it is attached.
+    behind: Option<Arc<OwnedFd>>,
     is_direct: bool,
     /// Until it is attached.
     file: Option<Arc<OwnedFd>>,
@@ -74,7 +74,7 @@ pub struct FileBackend {
     looks: Option<Arc<File>>,
     attached: Option<Attached>,
     /// A device that may discard: with its lock, until that is done.
-    device: Option<Arc<OwnedFd>>,
+    device: Option<Device>,
     thread: Option<FileThread>,
     running: Slab<Running>,
     /// The listener for writes.
@@ -150,7 +150,7 @@ impl FileBackend {
                 host_loses: open::host_loses(&file),
             },
             is_block,
-            behind,
+            behind: behind.map(Arc::new),
             is_direct: file.is_direct(),
             file: Some(Arc::new(file.into_fd())),
             looks,
@@ -361,8 +361,11 @@ impl Backend for FileBackend {
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> io::Result<()> {
         let file = self.file.take().expect("attached once");
-        self.device = self.is_block.then(|| file.clone());
-        let file = cx.reactor.add_file(file).map_err(|error| {
+        let behind = self.behind.take();
+        let device = || Device { fd: file.clone(), _behind: behind.clone() };
+        self.device = self.is_block.then(device);
+        // Others have both when nothing is under way there any more.
+        let file = cx.reactor.add_file(file, behind).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })?;
         self.attached = Some(Attached { file, tokens });
@@ -433,9 +436,22 @@ impl Backend for FileBackend {
 
     fn detach(&mut self, cx: &mut Context<'_>) {
         (self.thread, self.device) = (None, None);
-        (self.looks, self.writes, self.behind) = (None, None, None);
+        (self.looks, self.writes) = (None, None);
         if let Some(Attached { file, .. }) = self.attached.take() {
             cx.reactor.remove_file(file);
         }
+    }
+}
+
+/// A block device and, where it is a loop device, the locked file behind it.
+#[derive(Clone, Debug)]
+struct Device {
+    fd: Arc<OwnedFd>,
+    _behind: Option<Arc<OwnedFd>>,
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

@@ -225,12 +225,17 @@ impl Reactor {
         self.drop_freed();
     }
 
-    /// Takes a file, which others may have, too: reactors, and who reads it without one.
+    /// Takes a file, which others may have, too: reactors, and who reads it without one. What is `kept` with it, such as a
+    /// lock, stays open until no operation uses it.
     ///
     /// # Errors
     /// The kernel's, where it takes threads to wait for files and there are none left.
-    pub fn add_file(&mut self, file: impl Into<Arc<OwnedFd>>) -> io::Result<FileId> {
-        let key = self.shared.add_file(file.into());
+    pub fn add_file(
+        &mut self,
+        file: impl Into<Arc<OwnedFd>>,
+        kept: Option<Arc<OwnedFd>>,
+    ) -> io::Result<FileId> {
+        let key = self.shared.add_file(file.into(), kept);
         let (driver, shared) = self.parts();
         if let Err(error) = driver.on_file(key, &shared.files.held(key).fd) {
             shared.files.remove(key);

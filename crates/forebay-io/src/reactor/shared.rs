@@ -81,6 +81,8 @@ pub(super) struct File {
     pub(super) fd: Arc<OwnedFd>,
     /// Its bytes are in memory: short reads and writes take less time than handing them over.
     is_in_memory: bool,
+    /// Stays open as long.
+    _kept: Option<Arc<OwnedFd>>,
 }
 
 /// A socket and what is in flight in its two directions.
@@ -145,9 +147,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn add_file(&mut self, fd: Arc<OwnedFd>) -> usize {
+    pub(super) fn add_file(&mut self, fd: Arc<OwnedFd>, kept: Option<Arc<OwnedFd>>) -> usize {
         let is_in_memory = is_in_memory(&fd);
-        self.files.insert(File { fd, is_in_memory })
+        self.files.insert(File { fd, is_in_memory, _kept: kept })
     }
 
     pub(super) fn add_socket(&mut self, fd: OwnedFd) -> usize {

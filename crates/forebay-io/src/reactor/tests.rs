@@ -51,7 +51,7 @@ fn add_arena(reactor: &mut Reactor, len: usize) -> (ArenaId, Arc<Arena>) {
 }
 
 fn add_file(reactor: &mut Reactor) -> FileId {
-    reactor.add_file(OwnedFd::from(tempfile::tempfile().unwrap())).unwrap()
+    reactor.add_file(OwnedFd::from(tempfile::tempfile().unwrap()), None).unwrap()
 }
 
 fn add_pair(reactor: &mut Reactor) -> (SocketId, UnixStream) {

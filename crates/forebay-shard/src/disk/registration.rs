@@ -34,7 +34,7 @@ impl Registration {
     /// # Errors
     /// As [`Reactor::add_file`].
     pub(super) fn file(&mut self, reactor: &mut Reactor, file: Arc<OwnedFd>) -> io::Result<FileId> {
-        let file = reactor.add_file(file)?;
+        let file = reactor.add_file(file, None)?;
         self.files.push(file);
         Ok(file)
     }

@@ -8,7 +8,7 @@ fn new_file() -> Arc<OwnedFd> {
 }
 
 fn add_file(epoll: &mut Epoll, shared: &mut Shared, file: &Arc<OwnedFd>) -> usize {
-    let key = shared.add_file(Arc::clone(file));
+    let key = shared.add_file(Arc::clone(file), None);
     epoll.on_file(key, file).unwrap();
     key
 }

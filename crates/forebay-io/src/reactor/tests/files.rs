@@ -60,7 +60,7 @@ fn a_durable_write_is_a_write() {
     on_each_kind(|mut reactor| {
         let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
         let (id, arena) = add_arena(&mut reactor, 1 << 16);
-        let added = reactor.add_file(OwnedFd::from(file.reopen().unwrap())).unwrap();
+        let added = reactor.add_file(OwnedFd::from(file.reopen().unwrap()), None).unwrap();
         arena.write_at(0, &pattern(8192));
         reactor.write_durably(added, 4096, region(id, 0, 8192), Token(1));
         assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 8192);
@@ -91,7 +91,7 @@ fn direct_io_works_at_its_alignment() {
         let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
         let Ok(fd) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else { return };
         let (id, arena) = add_arena(&mut reactor, 1 << 16);
-        let file = reactor.add_file(fd).unwrap();
+        let file = reactor.add_file(fd, None).unwrap();
         reactor.read(file, 8192, region(id, 4096, 4096), Token(1));
         assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 4096);
         let mut bytes = vec![0; 4096];
@@ -124,7 +124,7 @@ fn errors_of_the_kernel_come_back() {
     on_each_kind(|mut reactor| {
         let (id, _arena) = add_arena(&mut reactor, 4096);
         let read_only = std::fs::File::open("/dev/null").unwrap();
-        let file = reactor.add_file(OwnedFd::from(read_only)).unwrap();
+        let file = reactor.add_file(OwnedFd::from(read_only), None).unwrap();
         reactor.write(file, 0, region(id, 0, 4096), Token(1));
         assert_eq!(errno(&wait_for_one(&mut reactor)), Some(libc::EBADF));
         reactor.fallocate(file, FallocateFlags::PUNCH_HOLE, 0, 0, Token(2));
@@ -213,7 +213,7 @@ fn a_short_read_of_a_file_in_memory_is_done_when_it_is_started() {
     on_each_kind(|mut reactor| {
         let (id, arena) = add_arena(&mut reactor, 1 << 20);
         let fd = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let file = reactor.add_file(fd.try_clone().unwrap()).unwrap();
+        let file = reactor.add_file(fd.try_clone().unwrap(), None).unwrap();
         arena.write_at(0, &pattern(8192));
         reactor.write(file, 4096, region(id, 0, 8192), Token(1));
         reactor.read(file, 4096, region(id, 65536, 8192), Token(2));
@@ -229,7 +229,7 @@ fn a_short_read_of_a_file_in_memory_is_done_when_it_is_started() {
             ended.iter().map(|c| (c.token.0, *c.result.as_ref().unwrap())).collect();
         assert_eq!(ended, [(1, 8192), (2, 8192), (3, 4096)], "short at the end of the file");
         // A long one takes the way of all others.
-        let file = reactor.add_file(fd).unwrap();
+        let file = reactor.add_file(fd, None).unwrap();
         reactor.write(file, 0, region(id, 0, 1 << 20), Token(4));
         assert_eq!(wait_for_one(&mut reactor).result.unwrap(), 1 << 20);
     });

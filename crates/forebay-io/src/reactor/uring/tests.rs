@@ -17,7 +17,7 @@ fn driver() -> Option<(Uring, Shared, ArenaId)> {
 }
 
 fn add_file(driver: &mut Uring, shared: &mut Shared, file: &Arc<std::os::fd::OwnedFd>) -> usize {
-    let key = shared.add_file(Arc::clone(file));
+    let key = shared.add_file(Arc::clone(file), None);
     driver.on_file(key, file).unwrap();
     key
 }
