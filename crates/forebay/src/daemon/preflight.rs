@@ -47,7 +47,7 @@ pub(crate) fn problems(spec: &DaemonSpec, is_running: bool, inherited: &Inherite
     found.extend(memory(spec, is_running));
     let of_systemd = OfSystemd::look(inherited);
     found.extend(sockets(spec, |path| !is_running && busy::has_unix(path, &of_systemd)));
-    found.extend(addresses(spec, |address, resolved| {
+    found.extend(addresses(spec, &of_systemd, |address, resolved| {
         let why = busy::tcp(resolved, &of_systemd)?;
         let is_missing = why == IoErrorKind::AddrNotAvailable;
         // Disks are served without metrics.
@@ -366,6 +366,7 @@ fn tcp_addresses(spec: &DaemonSpec) -> Vec<(&str, std::io::Result<Vec<SocketAddr
 /// Addresses that are used twice, under whatever names, or that cannot be had.
 fn addresses(
     spec: &DaemonSpec,
+    of_systemd: &OfSystemd,
     why_not: impl Fn(&str, &[SocketAddr]) -> Option<IoErrorKind>,
 ) -> Vec<String> {
     let mut found = Vec::new();
@@ -383,7 +384,10 @@ fn addresses(
             found.push(format!("nobody can listen at {address}: {why}"));
         }
         let is_same = |(_, other): &&(&str, std::io::Result<Vec<SocketAddr>>)| {
-            other.as_ref().is_ok_and(|other| overlap(resolved, other))
+            // A socket unit may keep IPv6 to itself.
+            let overlap_families =
+                |other| families_overlap(resolved, other) && !of_systemd.has_tcp(resolved);
+            other.as_ref().is_ok_and(|other| overlap(resolved, other) || overlap_families(other))
         };
         if let Some((other, _)) = all[at + 1..].iter().find(is_same) {
             found.push(format!("two listeners use one address: {address} and {other}"));
@@ -402,14 +406,24 @@ fn addresses(
 
 /// True when one listener keeps the other from its address. Port 0 is any that is free.
 fn overlap(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
+    at_one_port(one, other, |a, b| {
+        a.is_ipv4() == b.is_ipv4() && (a == b || a.is_unspecified() || b.is_unspecified())
+    })
+}
+
+/// The same of IPv4 beside IPv6: by default a listener at all IPv6 addresses of a host is one at those of IPv4, too.
+fn families_overlap(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
     let v6_only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
-    // By default a listener at all IPv6 addresses of a host is one at those of IPv4, too.
-    let has_both = v6_only.is_ok_and(|it| it.trim() == "0");
-    let is_same = |a: IpAddr, b: IpAddr| match (a.is_ipv4(), b.is_ipv4()) {
-        (true, false) => has_both && b.is_unspecified(),
-        (false, true) => has_both && a.is_unspecified(),
-        (true, true) | (false, false) => a == b || a.is_unspecified() || b.is_unspecified(),
-    };
+    let is_all = |a: IpAddr| a.is_ipv6() && a.is_unspecified();
+    v6_only.is_ok_and(|it| it.trim() == "0")
+        && at_one_port(one, other, |a, b| is_all(a) && b.is_ipv4() || a.is_ipv4() && is_all(b))
+}
+
+fn at_one_port(
+    one: &[SocketAddr],
+    other: &[SocketAddr],
+    is_same: impl Fn(IpAddr, IpAddr) -> bool,
+) -> bool {
     let mut pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
     pairs.any(|(a, b)| a.port() != 0 && a.port() == b.port() && is_same(a.ip(), b.ip()))
 }

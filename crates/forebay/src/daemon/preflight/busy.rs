@@ -73,7 +73,7 @@ impl OfSystemd<'_> {
         is_here || self.inherited.take_unix(path).is_ok_and(|taken| taken.is_some())
     }
 
-    fn has_tcp(&self, addresses: &[SocketAddr]) -> bool {
+    pub(super) fn has_tcp(&self, addresses: &[SocketAddr]) -> bool {
         let listed = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
         let listed: String = listed.into_iter().flatten().collect();
         // The start takes over a socket of just this address.
