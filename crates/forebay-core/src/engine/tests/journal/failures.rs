@@ -209,22 +209,30 @@ fn a_record_that_is_written_again_under_its_number_is_flushed_again() {
 
 #[test]
 fn a_journal_whose_flushes_alone_fail_is_revoked() {
-    let mut rig = with_epochs(journaled(true), 4);
-    for _ in 0..100 {
-        while let Some(io) = rig.of(Target::Journal).first() {
-            let fails = io == "journal F 0+0";
-            rig.end_one(Target::Journal, if fails { IoStatus::IoError } else { IoStatus::Ok });
+    // Also when all has to be written again meanwhile.
+    for loses_session in [false, true] {
+        let mut rig = with_epochs(journaled(true), 4);
+        for round in 0..100 {
+            while let Some(io) = rig.of(Target::Journal).first() {
+                let fails = io == "journal F 0+0" && (round > 0 || !loses_session);
+                rig.end_one(Target::Journal, if fails { IoStatus::IoError } else { IoStatus::Ok });
+            }
+            if loses_session && round == 0 {
+                rig.end_one(Target::Backend, IoStatus::Ok);
+                rig.lose_session();
+                while rig.end_one(Target::Backend, IoStatus::IoError) {}
+            }
+            rig.end_all(Target::Backend);
+            rig.tick(10_000);
+            rig.log();
+            if rig.journal_revocations > 0 {
+                break;
+            }
         }
-        rig.end_all(Target::Backend);
-        rig.tick(10_000);
-        rig.log();
-        if rig.journal_revocations > 0 {
-            break;
-        }
+        assert_eq!(rig.journal_revocations, 1, "{loses_session}");
+        rig.answer_revocation(true);
+        rig.settle_log();
+        assert_eq!(rig.places(), [101, 102, 103, 104]);
+        assert!(rig.engine.log_is_clean());
     }
-    assert_eq!(rig.journal_revocations, 1);
-    rig.answer_revocation(true);
-    rig.settle_log();
-    assert_eq!(rig.places(), [101, 102, 103, 104]);
-    assert!(rig.engine.log_is_clean());
 }

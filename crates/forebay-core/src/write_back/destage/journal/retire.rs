@@ -116,8 +116,13 @@ impl WriteBack {
             journal.is_suspect |= matches!(doing, Doing::Flush { .. });
             return destager.fail_journal(DestageFault::Journal, status, cx);
         }
-        // A retirement that is written and cannot be flushed is no success.
-        if !matches!(doing, Doing::Retire { .. }) {
+        // What is written and cannot be flushed is no success.
+        let is_flushed_next = match doing {
+            Doing::Retire { .. } => true,
+            Doing::Header { .. } => self.log.config.barrier || !journal.config.is_beside,
+            Doing::Flush { .. } | Doing::RetireFlush { .. } => false,
+        };
+        if !is_flushed_next {
             journal.failures = 0;
             destager.trouble.fault.take_if(|fault| *fault == DestageFault::Journal);
         }
