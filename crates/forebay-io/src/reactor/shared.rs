@@ -81,7 +81,7 @@ pub(super) struct File {
     pub(super) fd: Arc<OwnedFd>,
     /// Its bytes are in memory: short reads and writes take less time than handing them over.
     is_in_memory: bool,
-    /// Stays open as long.
+    /// Stays open longer: the last close of a device may write to the file behind it.
     _kept: Option<Arc<OwnedFd>>,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Event {
 #[derive(Debug)]
 pub(super) enum Freed {
     Arena(usize, #[expect(dead_code, reason = "held to be dropped")] Arc<Arena>),
-    File(usize, #[expect(dead_code, reason = "held to be dropped")] Arc<OwnedFd>),
+    File(usize, #[expect(dead_code, reason = "held to be dropped")] File),
     Socket(usize, OwnedFd),
     Event(OwnedFd),
 }
@@ -164,7 +164,7 @@ impl Shared {
 
     pub(super) fn remove_file(&mut self, key: usize) {
         if let Some(file) = self.files.remove(key) {
-            self.freed.push(Freed::File(key, file.fd));
+            self.freed.push(Freed::File(key, file));
         }
     }
 
@@ -331,7 +331,7 @@ impl Shared {
             Target::File(id) => {
                 let key = id.0 as usize;
                 if let Some(file) = self.files.release(key) {
-                    self.freed.push(Freed::File(key, file.fd));
+                    self.freed.push(Freed::File(key, file));
                 }
             }
             Target::Socket(id) => {
