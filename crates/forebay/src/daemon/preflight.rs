@@ -385,8 +385,8 @@ fn addresses(
         }
         let is_same = |(_, other): &&(&str, std::io::Result<Vec<SocketAddr>>)| {
             // A socket unit may keep IPv6 to itself.
-            let overlap_families =
-                |other| families_overlap(resolved, other) && !of_systemd.has_tcp(resolved);
+            let is_passed = |other| of_systemd.has_tcp(resolved) || of_systemd.has_tcp(other);
+            let overlap_families = |other| families_overlap(resolved, other) && !is_passed(other);
             other.as_ref().is_ok_and(|other| overlap(resolved, other) || overlap_families(other))
         };
         if let Some((other, _)) = all[at + 1..].iter().find(is_same) {
