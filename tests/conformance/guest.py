@@ -10,6 +10,8 @@ await() {
     n=0
     until eval "$1"; do usleep 50000; n=$((n+1)); [ $n -lt 400 ] || { echo "never: $1"; exit 9; }; done
 }
+# The kernel makes the node of a disk before the rest of it: a disk is there when it opens.
+opens() { (: < $1) 2> /dev/null; }
 """
 
 # Whatever the kernel says of an error of the disk fails the test.

@@ -18,7 +18,7 @@ for setting in 'node.conn[0].iscsi.HeaderDigest CRC32C' 'node.conn[0].iscsi.Data
     node -o update -n "${setting% *}" -v "${setting#* }"
 done
 node --login
-await '[ -b /dev/sda ]'
+await 'opens /dev/sda'
 for digest in header_digest data_digest; do
     [ "$(cat /sys/class/iscsi_connection/connection*/$digest)" = 1 ] || { echo "no $digest"; exit 8; }
 done
@@ -42,7 +42,7 @@ for i in 1 2 3 4 5 6 7 8; do dd if=/dev/urandom of=/mnt/f$i bs=64k count=$i 2>/d
 umount /mnt
 """ + DETACH + """
 node --login
-await '[ -b /dev/sda ]'
+await 'opens /dev/sda'
 mount -t ext4 /dev/sda /mnt
 (cd /mnt && sha256sum -c /tmp/sums)
 umount /mnt

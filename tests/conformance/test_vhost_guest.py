@@ -9,7 +9,7 @@ from bed import MIB, eventually, test
 ATTACH = guest.AWAIT + """
 modprobe virtio_blk
 modprobe ext4
-await '[ -b /dev/vda ]'
+await 'opens /dev/vda'
 cache() { cat /sys/block/vda/queue/write_cache; }
 [ "$(cat /sys/block/vda/size)" = "$SECTORS" ]
 [ "$(cat /sys/block/vda/serial)" = disk ]
