@@ -73,6 +73,12 @@ fn a_disk_that_starts_on_its_log_needs_no_first_flush() {
         rig.complete(log.expect("the flush waits for the log alone"), IoStatus::Ok);
     }
     assert_eq!(rig.replied(1).1, IoStatus::Ok);
+    // The list of zeroes is full: a discard is given up when primary storage takes too long.
+    rig.submit(3, 4096, 4096, Op::Discard { fua: false });
+    rig.log();
+    assert!(!rig.has_reply(3));
+    rig.tick(31_000);
+    assert_eq!(rig.replied(3).1, IoStatus::Ok);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.run_actions();
     rig.submit(2, 0, 0, Op::Flush);
