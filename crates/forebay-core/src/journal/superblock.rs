@@ -12,7 +12,8 @@
 //! | 44 | 4 | pages of payload of a slot |
 //! | 48 | 8 | version of this page, from 1 |
 //! | 56 | 8 | retired: records of windows up to this one are in place for good |
-//! | 64 | … | zero |
+//! | 64 | 8 | date, seconds since 1970; zero in those of the start. Nobody reads it |
+//! | 72 | … | zero |
 //!
 //! Version *v* is written to page *v* mod 2, over version *v* − 2, when version *v* − 1 is durable. The valid copy with the
 //! higher version counts.
