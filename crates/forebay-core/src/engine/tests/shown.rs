@@ -107,6 +107,25 @@ fn a_note_that_fails_is_not_the_fault_of_primary_storage() {
 }
 
 #[test]
+fn notes_that_fail_are_told_once_and_make_way_whatever_is_destaged_meanwhile() {
+    let mut rig = write_back(with_log());
+    let failed = Event::DestageFailed { fault: DestageFault::Note, status: IoStatus::IoError };
+    rig.write_with(1, 0, 4096, 1, true);
+    rig.settle_until("log P 0+0");
+    let mut pauses = Vec::new();
+    for tag in 2..6 {
+        rig.write_with(tag, tag * 65536, 4096, 2, true);
+        rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
+        assert_eq!(rig.shown().limited_by, DestageLimit::NoteErrors);
+        let began = rig.now;
+        rig.settle_until("log P 0+0");
+        pauses.push(rig.now.since(began));
+    }
+    assert_eq!(rig.count(failed), 1);
+    assert!(pauses.is_sorted_by(|a, b| a < b), "{pauses:?}");
+}
+
+#[test]
 fn a_mode_without_log_lets_paused_destaging_go_on() {
     let mut rig = write_back(with_log());
     rig.pause(true);

@@ -104,7 +104,7 @@ impl WriteBack {
         if status.is_ok() {
             destager.flushes.took = cx.now.since(began);
             (destager.reached.flushed, destager.reached.tail) = (done, mark);
-            destager.trouble.fault = None;
+            destager.trouble.fault.take_if(|fault| *fault != DestageFault::Note);
             destager.reached.flushed_changes = changes;
             let last = self.log.last_sequence();
             self.log.told.ages.on_flushed(done, last);
@@ -230,6 +230,7 @@ impl WriteBack {
         if is_hopeless && is_second {
             // The first one says it. No log fails for a copy.
             (destager.notes.is_twice, destager.notes.failures) = (true, 0);
+            destager.trouble.fault.take_if(|fault| *fault == DestageFault::Note);
             return LogEvent::Nothing;
         }
         if is_hopeless && self.log.health.failed.is_none() {

@@ -101,7 +101,7 @@ impl WriteBack {
         }
         while self.destager.batch.has_more() {
             let destager = &mut self.destager;
-            let under_way = destager.running.runs.len() as u32;
+            let under_way = destager.under_way();
             let allowed = destager.may_start(cx.now)
                 && destager.window.next_allowed() <= cx.now
                 && under_way < destager.window.limit()
@@ -381,7 +381,7 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) {
         let destager = &mut self.destager;
-        let under_way = destager.running.runs.len() as u32;
+        let under_way = destager.under_way();
         destager.running.outstanding -= 1;
         let entry = &mut destager.running.runs[run];
         entry.outstanding -= 1;
@@ -399,8 +399,7 @@ impl WriteBack {
                 let destager = &mut self.destager;
                 destager.window.on_write(cx.now, cx.now.since(started), bytes, under_way);
                 destager.batch.note_done(items);
-                destager.trouble.pause = super::RETRY_MIN;
-                destager.trouble.fault = None;
+                destager.note_success();
                 self.destager.end_run(run);
             }
             Some((fault, status)) => {

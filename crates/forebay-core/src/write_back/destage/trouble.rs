@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Destager, RETRY_MAX};
+use super::{Destager, RETRY_MAX, RETRY_MIN};
 use crate::action::{DestageFault, Event};
 use crate::cx::Cx;
 use crate::ids::Nanos;
@@ -28,6 +28,14 @@ impl Destager {
         // Errors of primary storage are told where each of its I/Os is noted.
         if before != Some(fault) && fault != DestageFault::PrimaryStorage {
             cx.event(Event::DestageFailed { fault, status });
+        }
+    }
+
+    /// Primary storage took what was written. That says nothing of notes, which go to flash.
+    pub(super) fn note_success(&mut self) {
+        self.trouble.fault.take_if(|fault| *fault != DestageFault::Note);
+        if self.trouble.fault.is_none() {
+            self.trouble.pause = RETRY_MIN;
         }
     }
 

@@ -111,8 +111,7 @@ impl WriteBack {
         } else if !status.is_ok() {
             self.destager.fail_batch(DestageFault::PrimaryStorage, status, cx);
         } else if !destager.flushes.redo {
-            destager.trouble.fault = None;
-            destager.trouble.pause = super::RETRY_MIN;
+            destager.note_success();
             destager.window.on_zeroed(cx.now);
             destager.batch.advance_zero(end);
             cx.counters.destage_writes += 1;
