@@ -156,6 +156,13 @@ fn listed(info: &DiskInfo, stats: &DiskStats) -> String {
     if stats.primary_storage != PrimaryState::Connected {
         let _ = write!(line, "  primary storage {}", messages::primary_storage(stats));
     }
+    if let Some(trouble) = messages::flash_trouble(engine) {
+        line += "  ";
+        line += trouble;
+    }
+    if stats.unguarded.is_some() {
+        line += "  NOT LOCKED";
+    }
     if info.is_unattached {
         line += "  NOT FOUND EVERYWHERE";
     }
@@ -188,6 +195,8 @@ fn listed_for_programs(
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::stats::TierState;
+
     use super::*;
 
     #[test]
@@ -197,6 +206,17 @@ mod tests {
         assert!(!listed(&info, &stats).contains("CHANGED"));
         stats.storage_changed = Some("the image was removed".to_owned());
         assert!(listed(&info, &stats).contains("  PRIMARY STORAGE CHANGED"));
+    }
+
+    #[test]
+    fn a_disk_without_its_flash_or_its_lock_is_marked() {
+        let info = DiskInfo { name: "db".to_owned(), ..DiskInfo::default() };
+        let mut stats = DiskStats::default();
+        stats.engine.flash.state = TierState::Failed;
+        assert!(listed(&info, &stats).contains("  NO FLASH"));
+        assert!(!listed(&info, &stats).contains("NOT LOCKED"));
+        stats.unguarded = Some("this user has no state folder".to_owned());
+        assert!(listed(&info, &stats).contains("  NO FLASH  NOT LOCKED"));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 pub mod reference;
 
 use forebay_core::stats::{
-    DestageLimit, IndexState, LogState, LogStatistics, RequestOp, TierState, TierStatistics,
+    DestageLimit, IndexState, LogState, LogStatistics, RequestOp, Statistics, TierState,
+    TierStatistics,
 };
 use forebay_frontends::iscsi::login::Refusal;
 use forebay_host::pool::report::SessionState;
@@ -19,6 +20,16 @@ pub fn tier(tier: &TierStatistics) -> String {
         (TierState::Active, _) => "active".to_owned(),
         (TierState::Failed, None) => "failed".to_owned(),
         (TierState::Failed, Some(why)) => format!("failed: {why}"),
+    }
+}
+
+/// What is not as it should be with the cache on flash, in the capitals of a list.
+pub fn flash_trouble(engine: &Statistics) -> Option<&'static str> {
+    let index = engine.ring.as_ref().map(|ring| ring.state);
+    match (engine.flash.state, index) {
+        (TierState::Failed, _) => Some("NO FLASH"),
+        (_, Some(IndexState::GivenUp)) => Some("NO INDEX"),
+        _ => None,
     }
 }
 

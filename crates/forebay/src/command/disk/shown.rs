@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use forebay_backends::size::rounded;
 use forebay_core::config::DestageOrder;
 use forebay_core::stats::{
-    Counters, DestageLimit, IndexState, JournalStatistics, LogStatistics, RecorderStatistics,
-    Statistics, TierState,
+    Counters, DestageLimit, JournalStatistics, LogStatistics, RecorderStatistics, Statistics,
+    TierState,
 };
 
 use crate::command::observed;
@@ -135,14 +135,15 @@ pub(super) fn describe(stats: &DiskStats, expectations: Option<&Curves>) -> Stri
 
 /// What is out of the ordinary with the cache on flash.
 fn of_flash(engine: &Statistics) -> String {
-    let is_given_up = engine.ring.as_ref().is_some_and(|ring| ring.state == IndexState::GivenUp);
-    match engine.flash.state {
-        TierState::Failed => format!("  NO FLASH          {}\n", messages::tier(&engine.flash)),
-        _ if is_given_up => "  NO INDEX          what flash caches cannot be recorded: the next start begins with an \
-                             empty cache\n"
-            .to_owned(),
-        TierState::None | TierState::Active => String::new(),
-    }
+    let Some(trouble) = messages::flash_trouble(engine) else { return String::new() };
+    let why = match engine.flash.state {
+        TierState::Failed => messages::tier(&engine.flash),
+        TierState::None | TierState::Active => {
+            "what flash caches cannot be recorded: the next start begins with an empty cache"
+                .to_owned()
+        }
+    };
+    format!("  {trouble:<18}{why}\n")
 }
 
 /// What the destage journal does, and is worth now.
@@ -219,7 +220,7 @@ fn limit(log: &LogStatistics) -> String {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::stats::RingStatistics;
+    use forebay_core::stats::{IndexState, RingStatistics};
 
     use super::*;
 

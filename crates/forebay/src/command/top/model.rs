@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forebay_core::stats::{IndexState, LogState, TierState};
+use forebay_core::stats::LogState;
 use ratatui::crossterm::event::KeyCode;
 
 use super::Answers;
 use crate::cli::SortBy;
 use crate::command::rates::Rates;
 use crate::daemon::api::{AllStats, DiskStats, PrimaryState, ShardLoad};
+use crate::messages;
 
 /// A disk of a daemon, by the daemon's control socket and its name.
 pub(super) type Key = (PathBuf, String);
@@ -264,7 +265,6 @@ impl Disk {
         };
         let engine = &stats.engine;
         let log = engine.log.as_ref().map_or(LogState::Unused, |log| log.state);
-        let index = engine.ring.as_ref().map(|ring| ring.state);
         let bad = match (log, stats.primary_storage) {
             (LogState::Lost, _) => Some("LOG LOST"),
             (LogState::Failed, _) => Some("LOG FAILED"),
@@ -273,9 +273,7 @@ impl Disk {
             (LogState::Full, _) => Some("LOG FULL"),
             (LogState::WaitsForFlush, _) => Some("LOG WAITS"),
             _ if stats.storage_changed.is_some() => Some("CHANGED"),
-            _ if engine.flash.state == TierState::Failed => Some("NO FLASH"),
-            _ if index == Some(IndexState::GivenUp) => Some("NO INDEX"),
-            _ => None,
+            _ => messages::flash_trouble(engine),
         };
         if let Some(bad) = bad {
             return (bad.to_owned(), true);
