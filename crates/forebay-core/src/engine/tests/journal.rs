@@ -183,18 +183,6 @@ fn a_window_is_not_in_place_before_the_one_before_is_complete() {
 }
 
 /// A drawn write begins before this place.
-#[test]
-fn a_window_on_its_way_into_the_journal_takes_no_place_of_the_one_that_goes_in_place() {
-    let mut rig = with_epochs(journaled(false), 16);
-    rig.journal_until(&header(1));
-    rig.end_one(Target::Journal, IoStatus::Ok);
-    for _ in 0..3 {
-        assert_eq!(rig.of(Target::Journal), [payload(2, 8)]);
-        assert_eq!(rig.of(Target::Backend).len(), 2);
-        rig.end_one(Target::Backend, IoStatus::Ok);
-    }
-}
-
 fn starts_before(drawn: &str, place: u64) -> bool {
     let start = drawn.trim_start_matches("W ").split('+').next();
     start.and_then(|start| start.parse::<u64>().ok()).is_some_and(|start| start < place)

@@ -388,12 +388,6 @@ impl Destager {
         self.running.outstanding == 0 && self.running.runs.is_empty()
     }
 
-    /// Runs on their way in place. Those to the journal take no place of theirs.
-    fn under_way(&self) -> u32 {
-        let pieces = self.journal.as_ref().map_or(0, Journal::pieces);
-        self.running.runs.len() as u32 - pieces
-    }
-
     /// Pages of the log that are written to primary storage, and not flushed.
     fn unflushed_pages(&self) -> u64 {
         self.reached.done_mark.position.0.saturating_sub(self.reached.tail.position.0)

@@ -101,7 +101,8 @@ impl WriteBack {
         }
         while self.destager.batch.has_more() {
             let destager = &mut self.destager;
-            let under_way = destager.under_way();
+            // Pieces of the journal count, too: what lies beside primary storage takes its time.
+            let under_way = destager.running.runs.len() as u32;
             let allowed = destager.may_start(cx.now)
                 && destager.window.next_allowed() <= cx.now
                 && under_way < destager.window.limit()
@@ -381,7 +382,7 @@ impl WriteBack {
         cx: &mut Cx<'_>,
     ) {
         let destager = &mut self.destager;
-        let under_way = destager.under_way();
+        let under_way = destager.running.runs.len() as u32;
         destager.running.outstanding -= 1;
         let entry = &mut destager.running.runs[run];
         entry.outstanding -= 1;

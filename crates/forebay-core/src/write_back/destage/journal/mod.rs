@@ -232,11 +232,6 @@ impl Journal {
         self.trust == Trust::Revoked || self.config.retired >= self.reached.issued
     }
 
-    /// Runs of payload under way.
-    pub(super) fn pieces(&self) -> u32 {
-        self.ahead.pieces
-    }
-
     /// Nothing of the next window is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         self.doing.is_none() && self.ahead.pieces == 0
