@@ -179,10 +179,8 @@ pub(super) async fn resize(
         Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    // On a task of its own: who asked may leave.
-    let growing = state.clone();
-    match tokio::spawn(async move { grow(&growing, disk).await }).await {
-        Ok(Ok(resized)) => {
+    match grow(&state, disk).await {
+        Ok(resized) => {
             if resized.after > resized.before {
                 let (before, after) = (rounded(resized.before), rounded(resized.after));
                 let text = format!("the disk was resized from {before} to {after}");
@@ -190,8 +188,7 @@ pub(super) async fn resize(
             }
             Json(resized).into_response()
         }
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
     }
 }
 
@@ -268,24 +265,21 @@ pub(super) async fn detach(
         Ok(disk) => disk,
         Err(refusal) => return *refusal,
     };
-    // On a task of its own: who asked may leave.
-    let of = name.clone();
-    let ended = tokio::spawn(async move {
-        consent.check(&state, &disk).await?;
-        end(&state, &of, disk, &consent).await
-    });
-    match ended.await {
-        Ok(Ok(None)) => Json(serde_json::json!({ "detached": true })).into_response(),
+    let ended = match consent.check(&state, &disk).await {
+        Ok(()) => end(&state, &name, disk, &consent).await,
+        Err(not) => Err(not),
+    };
+    match ended {
+        Ok(None) => Json(serde_json::json!({ "detached": true })).into_response(),
         // Whoever asks takes a detach for one that leaves nothing behind.
-        Ok(Ok(Some(kept))) => {
+        Ok(Some(kept)) => {
             let why = format!(
                 "disk '{name}' was detached with --force, and its write log {kept}: 'forebay disk open {name}', or the next \
                  start, goes on with them"
             );
             refuse(StatusCode::CONFLICT, why)
         }
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
     }
 }
 

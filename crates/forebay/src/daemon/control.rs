@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -88,25 +89,17 @@ pub(super) struct End {
 
 /// The requests that the control socket answers.
 pub fn router(state: Arc<ControlState>) -> Router {
-    Router::new()
-        .route("/v1/daemon", get(daemon))
+    // Whoever asked may leave. What is looked at stays in use until then.
+    let done_to_their_end = Router::new()
         .route("/v1/reload", post(reload::asked))
         .route("/v1/pools", get(pools::pools))
         .route("/v1/devices", post(devices::change))
-        .route("/v1/stats", get(stats::of_all))
-        .route("/v1/disks", get(disks))
-        .route("/v1/disks/{name}", get(disk))
-        .route("/v1/disks/{name}/stats", get(stats::of_disk))
-        .route("/v1/disks/{name}/history", get(history::history))
-        .route("/v1/config", get(settings::config))
-        .route("/v1/disks/{name}/settings", get(settings::settings))
         .route("/v1/disks/{name}/set", post(settings::set))
         .route("/v1/disks/{name}/reset", post(settings::reset))
         .route("/v1/disks/{name}/add", post(settings::add))
         .route("/v1/disks/{name}/remove", post(settings::remove))
         .route("/v1/disks/{name}/pause", post(change::pause))
         .route("/v1/disks/{name}/resume", post(change::resume))
-        .route("/v1/disks/{name}/quiesce", post(quiesce::quiesce))
         .route("/v1/disks/{name}/quiesce/end", post(quiesce::end))
         .route("/v1/disks/{name}/flush", post(change::flush))
         .route("/v1/disks/{name}/drop-cache", post(change::drop_cache))
@@ -116,6 +109,17 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/sides", get(refused::sides))
         .route("/v1/disks/{name}/resolve", post(refused::resolve))
         .route("/v1/disks/{name}/open", post(refused::open))
+        .layer(middleware::from_fn(on_its_own));
+    Router::new()
+        .route("/v1/daemon", get(daemon))
+        .route("/v1/stats", get(stats::of_all))
+        .route("/v1/disks", get(disks))
+        .route("/v1/disks/{name}", get(disk))
+        .route("/v1/disks/{name}/stats", get(stats::of_disk))
+        .route("/v1/disks/{name}/history", get(history::history))
+        .route("/v1/config", get(settings::config))
+        .route("/v1/disks/{name}/settings", get(settings::settings))
+        .route("/v1/disks/{name}/quiesce", post(quiesce::quiesce))
         .route("/v1/disks/{name}/records", get(observed::records))
         .route("/v1/disks/{name}/histograms", get(observed::histograms))
         .route("/v1/disks/{name}/histograms/{change}", post(observed::change_histograms))
@@ -126,8 +130,17 @@ pub fn router(state: Arc<ControlState>) -> Router {
         )
         .route("/v1/disks/{name}/advice/forget", post(advice::requests::forget))
         .route("/v1/events", get(events))
+        .merge(done_to_their_end)
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "no such path; try /v1/disks".into()) })
         .with_state(state)
+}
+
+/// Carries a request out on a task of its own.
+async fn on_its_own(request: Request, next: Next) -> Response {
+    match tokio::spawn(next.run(request)).await {
+        Ok(response) => response,
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
 }
 
 async fn daemon(State(state): State<Arc<ControlState>>) -> Json<DaemonInfo> {
@@ -476,3 +489,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn refuse(status: StatusCode, error: String) -> Response {
     (status, Json(ApiError { error })).into_response()
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,18 +43,14 @@ pub(super) async fn change(
         Ok(Json(change)) => change,
         Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
     };
-    // On a task of its own: who asked may leave.
-    let carried_out = tokio::spawn(async move {
-        let _one = state.turns.reloading.lock().await;
-        match change {
-            DeviceChange::Add { pool, device } => add(&state, &pool, device, wish.dry_run).await,
-            DeviceChange::Drain { device } => drain(&state, device, wish.dry_run).await,
-        }
-    });
-    match carried_out.await {
-        Ok(Ok(reloaded)) => Json(reloaded).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    let _one = state.turns.reloading.lock().await;
+    let carried_out = match change {
+        DeviceChange::Add { pool, device } => add(&state, &pool, device, wish.dry_run).await,
+        DeviceChange::Drain { device } => drain(&state, device, wish.dry_run).await,
+    };
+    match carried_out {
+        Ok(reloaded) => Json(reloaded).into_response(),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
     }
 }
 

@@ -56,12 +56,9 @@ pub(super) async fn move_shard(
     if let Err(refusal) = state.find(&name) {
         return *refusal;
     }
-    // On a task of its own: who asked may leave.
-    let of = name.clone();
-    match tokio::spawn(async move { go(&state, &Name(of), query.to).await }).await {
-        Ok(Ok(moved)) => Json(moved).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    match go(&state, &Name(name.clone()), query.to).await {
+        Ok(moved) => Json(moved).into_response(),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
     }
 }
 

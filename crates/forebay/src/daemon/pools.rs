@@ -29,11 +29,9 @@ const SILENT: &str = "it does not answer, or takes long to read: what is told of
 
 /// All that it uses, in the order of their paths.
 pub(super) async fn pools(State(state): State<Arc<ControlState>>) -> Response {
-    // On a task of its own: who asked may leave, and a pool that is read stays in use until then.
-    match tokio::spawn(async move { reports(&state).await }).await {
-        Ok(Ok(reports)) => Json(reports).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    match reports(&state).await {
+        Ok(reports) => Json(reports).into_response(),
+        Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")),
     }
 }
 

@@ -19,7 +19,6 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::{self, Decision};
-use tokio::task::JoinHandle;
 
 use super::api::{RefusedDisk, Resolved, Sides};
 use super::control::{ControlState, lock, refuse};
@@ -84,28 +83,27 @@ pub(super) async fn sides(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Response {
-    let asked = name.clone();
-    // On a task of its own: who asked may leave, and what is looked at stays in use until then.
-    let look = tokio::spawn(async move {
-        wait_for_answers(&state, &name).await?;
-        let turn = state.opening_turn().await?;
-        let spec = find(&state, &name)?;
-        check_nobody_has(&state, &name)?;
-        let (opener, about) = (state.opener.clone(), about(&spec));
-        let look = move || -> Result<Sides> {
-            let (disk, pool) = flash(&opener, &spec)?;
-            let sides = resolve::Sides::open(pool, &disk, opener.state())?;
-            Ok(Sides { shown: sides.shown(), text: sides.describe() })
-        };
-        let mut answer = state.opener.questions.begin(about, look).map_err(silent)?;
-        if let Some((sides, _out)) = in_time(&mut answer, OPEN_MAX).await {
-            return sides;
-        }
-        // Others have their turns, and this disk is nobody's else.
-        drop(turn);
-        late(answer).await.context("nobody could look")?.0
-    });
-    respond(&asked, look).await
+    respond(&name, look(&state, &name).await)
+}
+
+async fn look(state: &ControlState, name: &str) -> Result<Sides> {
+    wait_for_answers(state, name).await?;
+    let turn = state.opening_turn().await?;
+    let spec = find(state, name)?;
+    check_nobody_has(state, name)?;
+    let (opener, about) = (state.opener.clone(), about(&spec));
+    let look = move || -> Result<Sides> {
+        let (disk, pool) = flash(&opener, &spec)?;
+        let sides = resolve::Sides::open(pool, &disk, opener.state())?;
+        Ok(Sides { shown: sides.shown(), text: sides.describe() })
+    };
+    let mut answer = state.opener.questions.begin(about, look).map_err(silent)?;
+    if let Some((sides, _out)) = in_time(&mut answer, OPEN_MAX).await {
+        return sides;
+    }
+    // Others have their turns, and this disk is nobody's else.
+    drop(turn);
+    late(answer).await.context("nobody could look")?.0
 }
 
 /// Carries out a decision, and serves the disk.
@@ -134,13 +132,8 @@ pub(super) async fn open(
 }
 
 async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decision>) -> Response {
-    // On a task of its own: who asked may leave.
-    let asked = name.clone();
-    let work = tokio::spawn(async move {
-        let _ = tokio::time::timeout(ANSWER_MAX, placement::place_again(&state)).await;
-        serve(&state, &name, decision).await
-    });
-    respond(&asked, work).await
+    let _ = tokio::time::timeout(ANSWER_MAX, placement::place_again(&state)).await;
+    respond(&name, serve(&state, &name, decision).await)
 }
 
 /// Waits for the storage and flash of a disk that is decided about, in nobody's turn.
@@ -173,11 +166,10 @@ async fn wait_for_opening(state: &ControlState, before: &Arc<ServedDisk>) -> Res
     Ok(())
 }
 
-async fn respond<T: serde::Serialize>(disk: &str, work: JoinHandle<Result<T>>) -> Response {
-    match work.await {
-        Ok(Ok(done)) => Json(done).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("disk '{disk}': {error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+fn respond<T: serde::Serialize>(disk: &str, done: Result<T>) -> Response {
+    match done {
+        Ok(done) => Json(done).into_response(),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{disk}': {error:#}")),
     }
 }
 

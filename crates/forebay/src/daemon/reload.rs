@@ -45,11 +45,9 @@ pub(super) async fn asked(
     State(state): State<Arc<ControlState>>,
     Query(wish): Query<Wish>,
 ) -> Response {
-    // On a task of its own: who asked may leave.
-    match tokio::spawn(async move { reload(&state, wish.dry_run).await }).await {
-        Ok(Ok(reloaded)) => Json(reloaded).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    match reload(&state, wish.dry_run).await {
+        Ok(reloaded) => Json(reloaded).into_response(),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
     }
 }
 

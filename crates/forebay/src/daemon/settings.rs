@@ -153,11 +153,9 @@ pub(super) async fn remove(
     Path(name): Path<Name>,
     Query(consent): Query<Consent>,
 ) -> Response {
-    // On a task of its own: who asked may leave.
-    match tokio::spawn(async move { end(&state, &name, &consent).await }).await {
-        Ok(Ok(left)) => Json(Removed { removed: true, left }).into_response(),
-        Ok(Err(error)) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    match end(&state, &name, &consent).await {
+        Ok(left) => Json(Removed { removed: true, left }).into_response(),
+        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
     }
 }
 
@@ -305,17 +303,12 @@ async fn carry_out(
     state: Arc<ControlState>,
     name: Name,
     dry_run: bool,
-    edit: impl FnOnce(Before<'_>) -> Result<Vec<String>> + Send + 'static,
+    edit: impl FnOnce(Before<'_>) -> Result<Vec<String>>,
 ) -> Result<Reloaded, Box<Response>> {
-    // On a task of its own: who asked may leave.
-    let of = name.clone();
-    match tokio::spawn(async move { change_config(&state, &of, dry_run, edit).await }).await {
-        Ok(Ok(reloaded)) => Ok(reloaded),
-        Ok(Err(error)) => {
-            Err(Box::new(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"))))
-        }
-        Err(error) => Err(Box::new(refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))),
-    }
+    let changed = change_config(&state, &name, dry_run, edit).await;
+    changed.map_err(|error| {
+        Box::new(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")))
+    })
 }
 
 /// Carries out a change of a disk's configuration.
