@@ -19,15 +19,31 @@ def forebay(bed, *arguments):
 def a_disk_that_is_being_opened_is_listed_at_once(bed):
     image, control = bed.image("disk.raw", MIB), bed.path("db.control")
     os.mkfifo(image + ".forebay")  # nobody writes to it: whoever reads the sidecar waits
-    starting = bed.spawn([bed.program, "run", "file:" + image, "--name", "db", "--ram", "16MiB", "--control", control,
-                          "--state-dir", bed.path("state"), "--nbd", "unix:" + bed.path("db.sock")],
-                         stdout=subprocess.DEVNULL)
+    command = [bed.program, "run", "file:" + image, "--name", "db", "--ram", "16MiB", "--control", control,
+               "--state-dir", bed.path("state"), "--nbd", "unix:" + bed.path("db.sock")]
+    starting = bed.spawn(command, stdout=subprocess.DEVNULL)
     eventually(lambda: os.path.exists(control), "it has its control socket")
     said, code, took = forebay(bed, "disk", "list", "--control", control)
     assert (said, code) == ("db  STARTING\n", 0) and took < 5, (said, took)
     said, code, took = forebay(bed, "disk", "show", "db", "--control", control)
     assert code == 1 and "disk 'db' is starting" in said and took < 5, (said, took)
+    said, code, _ = forebay(bed, "events", "--control", control)
+    assert code == 1 and "is starting" in said, said
+    # Who follows is told of that, and of what happens later.
+    follower = bed.spawn([bed.program, "events", "--follow", "--control", control], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    assert "is starting" in follower.stderr.readline()
     starting.kill()
+    starting.wait()
+    os.unlink(image + ".forebay")
+    running = bed.spawn(command, stdout=subprocess.DEVNULL)
+    eventually(lambda: os.path.exists(bed.path("db.sock")), "it is served", seconds=30)
+    bed.run([bed.program, "disk", "set", "db", "--mode", "write-around", "--control", control])
+    for line in follower.stdout:
+        if "mode write-around was asked for" in line:
+            break
+    follower.kill()
+    running.kill()
 
 
 @test(forebay_only=True)

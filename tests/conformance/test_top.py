@@ -136,6 +136,21 @@ def top_sorts_filters_drills_down_follows_the_size_and_restores_the_terminal(bed
 
 
 @test(forebay_only=True)
+def a_daemon_that_refuses_its_only_disk_is_shown(bed):
+    control = bed.path("serve.control")
+    server = bed.serve('control = "%s"\n[[disk]]\nname = "db"\nbackend = "file:%s"\nram = "1MiB"\nnbd = ["unix:%s"]\n'
+                       '[[disk]]\nname = "web"\nbackend = "mem:1MiB"\nram = "1MiB"\nnbd = ["unix:%s"]\n'
+                       % (control, bed.path("gone.raw"), bed.path("db.sock"), bed.path("web.sock")),
+                       ["unix:" + bed.path("web.sock")])
+    bed.run([bed.program, "disk", "detach", "web", "--control", control])
+    said = bed.run([bed.program, "top", "--once", "--control", control])
+    assert "REFUSED" in said, said
+    said = bed.run([bed.program, "stats", "--control", control], code=None).stderr
+    assert "no disk is served, not db, web: 'forebay disk list --control" in said, said
+    assert server.stop() == 0
+
+
+@test(forebay_only=True)
 def top_restores_the_terminal_when_a_signal_ends_it(bed):
     server = serve(bed, "db")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -199,6 +214,19 @@ def stats_watch_shows_intervals_in_80_columns_of_an_alternate_screen(bed):
     assert watch.wait() == 0
     h.shutdown()
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def stats_watch_goes_on_when_one_of_several_disks_is_detached(bed):
+    server = serve(bed, "db", "web")
+    control = bed.path("serve.control")
+    watch = Terminal(bed, bed.program, "stats", "--watch", "--control", control)
+    watch.shows("disk db: 16 MiB")
+    bed.run([bed.program, "disk", "detach", "db", "--control", control])
+    watch.shows("disk db: NO ANSWER: ", "disk db: 16 MiB")
+    watch.type("q")
+    assert watch.wait() == 0
+    assert server.stop() == 0
 
 
 @test(forebay_only=True, alone=True)

@@ -228,6 +228,18 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
         if found.is_empty() && !starting.is_empty() {
             bail!("no disk is running yet; these start: {}", starting.join(", "));
         }
+        let not_served: Vec<_> = refused
+            .iter()
+            .map(|disk| &*disk.name)
+            .chain(detached.iter().map(|(name, _)| &**name))
+            .collect();
+        if found.is_empty() && !not_served.is_empty() {
+            let option = control.map_or_else(String::new, folders::option_for);
+            bail!(
+                "no disk is served, not {}: 'forebay disk list{option}' says why",
+                not_served.join(", ")
+            );
+        }
         if found.is_empty() && control.is_none() && folders::is_of_service_only() {
             bail!(
                 "no disk of this user is running (looked in {place}): give 'sudo forebay' for those of the service{silent}"

@@ -34,28 +34,39 @@ pub(crate) fn events(args: EventsArgs) -> Result<()> {
     client::block_on(async {
         let mut shown = Shown::default();
         match sockets(&args).await {
-            Ok(sockets) => {
-                let mut count = 0;
-                for socket in sockets {
-                    count += show_new(&args, &socket, &mut shown).await?;
-                }
-                if count == 0 && !args.json {
-                    eprintln!("no events: nothing out of the ordinary happened");
-                }
-            }
-            // Nobody knows where the daemon of another socket keeps them, but who says it.
+            Ok(sockets) => show_first(&args, sockets, &mut shown).await?,
             Err(error) if args.control.is_some() && args.state_dir.is_none() => return Err(error),
-            Err(error) => {
-                let state = args.state_dir.clone().or_else(folders::state_folder);
-                let left = state.map(|state| EventFile::left_in(&state));
-                show_left(&args, left.unwrap_or_default(), error, &mut shown)?;
-            }
+            Err(error) => show_left(&args, left(&args), error, &mut shown)?,
         }
         match args.follow {
             true => follow(&args, &mut shown).await,
             false => Ok(()),
         }
     })
+}
+
+/// Prints what daemons have. One that starts has nothing to say yet, and keeps none of the others from it.
+///
+/// # Errors
+/// None says anything, they have left nothing either, and nobody waits for more.
+async fn show_first(args: &EventsArgs, sockets: Vec<PathBuf>, shown: &mut Shown) -> Result<()> {
+    let (mut count, mut silent) = (0, Vec::new());
+    for socket in sockets {
+        match show_new(args, &socket, shown).await {
+            Ok(new) => count += new,
+            Err(error) if super::is_broken_pipe(&error) => return Err(error),
+            Err(error) => silent.push(error),
+        }
+    }
+    match silent.pop() {
+        Some(error) if count == 0 => return show_left(args, left(args), error, shown),
+        Some(error) => eprintln!("{error:#}"),
+        None if count == 0 && !args.json => {
+            eprintln!("no events: nothing out of the ordinary happened");
+        }
+        None => {}
+    }
+    Ok(())
 }
 
 /// Prints what happens, until nobody reads it.
@@ -86,6 +97,13 @@ async fn show_new(args: &EventsArgs, socket: &Path, shown: &mut Shown) -> Result
         print_line(line, args.json)?;
     }
     Ok(lines.len())
+}
+
+/// What daemons have left. Nobody knows where that of another socket keeps it.
+fn left(args: &EventsArgs) -> Vec<EventLine> {
+    let own = || args.control.is_none().then(folders::state_folder).flatten();
+    let state = args.state_dir.clone().or_else(own);
+    state.map(|state| EventFile::left_in(&state)).unwrap_or_default()
 }
 
 /// Prints what daemons have left, of which none answers.

@@ -9,6 +9,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use ratatui::{DefaultTerminal, Frame};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::signals;
 
@@ -101,5 +102,13 @@ impl Drop for Screen {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing.
         let _ = ratatui::try_restore();
+    }
+}
+
+/// The end of a task, if there is one.
+pub(super) async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+    match task {
+        Some(task) => task.await,
+        None => std::future::pending().await,
     }
 }

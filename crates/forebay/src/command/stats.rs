@@ -1,6 +1,7 @@
 //! `forebay stats`: what a disk does, once or every second.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,7 +16,7 @@ use super::client::{self, Found};
 use super::detail;
 use super::history::history;
 use super::rates::Rates;
-use super::screen::{Input, Screen};
+use super::screen::{Input, Screen, ended};
 use super::table::{Table, count, of, percent, time};
 use super::time as spent;
 use crate::cli::StatsArgs;
@@ -36,13 +37,21 @@ pub(crate) fn stats(args: StatsArgs) -> Result<()> {
             return Ok(());
         }
         if args.watch && !args.json && Screen::is_possible() {
-            return watch(&found).await;
+            return watch(found).await;
         }
         let mut before: Vec<Option<(Instant, DiskStats)>> = vec![None; found.len()];
         loop {
             let mut text = String::new();
-            for (found, before) in found.iter().zip(&mut before) {
-                let stats = ask(found).await?;
+            let answers = ask_each(&found).await?;
+            for ((found, before), answer) in found.iter().zip(&mut before).zip(answers) {
+                let stats = match answer {
+                    Ok(stats) => stats,
+                    Err(error) if args.watch => {
+                        eprintln!("disk {}: {error:#}", found.disk);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
                 if args.json {
                     let _ = writeln!(text, "{}", serde_json::to_string(&stats)?);
                 } else {
@@ -62,24 +71,67 @@ pub(crate) fn stats(args: StatsArgs) -> Result<()> {
     })
 }
 
-async fn ask(found: &Found) -> Result<DiskStats> {
-    client::ask(&found.control, &format!("/v1/disks/{}/stats", found.disk)).await
+/// What each disk answers. One that ends, or hangs, ends nothing while others answer.
+///
+/// # Errors
+/// None does.
+async fn ask_each(found: &[Found]) -> Result<Vec<Result<DiskStats>>> {
+    let mut answers = Vec::with_capacity(found.len());
+    for Found { control, disk } in found {
+        answers.push(client::ask(control, &format!("/v1/disks/{disk}/stats")).await);
+    }
+    match answers.iter().any(Result::is_ok) {
+        true => Ok(answers),
+        false => Err(answers.into_iter().find_map(Result::err).expect("a disk was found")),
+    }
+}
+
+/// A disk on the screen.
+#[derive(Default)]
+struct Watched {
+    /// What it answered last, and when.
+    last: Option<(Instant, DiskStats)>,
+    rates: Option<Rates>,
+    /// Why it did not answer since.
+    trouble: Option<String>,
+}
+
+impl Watched {
+    fn take(&mut self, answer: Result<DiskStats>) {
+        match answer {
+            Ok(now) => {
+                let between =
+                    |(at, last): &(Instant, DiskStats)| Rates::between(last, &now, at.elapsed());
+                self.rates = self.last.as_ref().map(between);
+                (self.last, self.trouble) = (Some((Instant::now(), now)), None);
+            }
+            Err(error) => self.trouble = Some(format!("{error:#}")),
+        }
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let trouble = self.trouble.as_ref().map(|why| format!("disk {name}: NO ANSWER: {why}"));
+        let last = self.last.iter().flat_map(|(_, it)| detail::lines(it, self.rates.as_ref()));
+        trouble.into_iter().chain(last).collect()
+    }
 }
 
 /// Shows disks in a full screen, one below the other, until a user has seen enough.
-async fn watch(found: &[Found]) -> Result<()> {
-    let mut known = Vec::with_capacity(found.len());
-    for found in found {
-        known.push((Instant::now(), ask(found).await?, None));
-    }
+async fn watch(found: Vec<Found>) -> Result<()> {
+    let found: Arc<[Found]> = found.into();
+    let mut disks: Vec<Watched> = found.iter().map(|_| Watched::default()).collect();
+    let take = |disks: &mut [Watched], answers: Vec<Result<DiskStats>>| {
+        disks.iter_mut().zip(answers).for_each(|(disk, answer)| disk.take(answer));
+    };
+    take(&mut disks, ask_each(&found).await?);
     let mut screen = Screen::open()?;
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
-    let mut first_line = 0u16;
+    let (mut first_line, mut asking) = (0u16, None);
     loop {
-        let disks = known.iter().map(|(_, stats, rates)| detail::lines(stats, rates.as_ref()));
-        let lines: Vec<String> = disks.collect::<Vec<_>>().join(&String::new());
+        let shown = disks.iter().zip(&*found).map(|(disk, found)| disk.lines(&found.disk));
+        let lines: Vec<String> = shown.collect::<Vec<_>>().join(&String::new());
         first_line = first_line.min((lines.len() as u16).saturating_sub(1));
         let text: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
         screen.draw(|frame| {
@@ -92,12 +144,14 @@ async fn watch(found: &[Found]) -> Result<()> {
                 Input::Key(KeyCode::Up) => first_line = first_line.saturating_sub(1),
                 Input::Key(_) | Input::Resized => {}
             },
-            _ = ticks.tick() => {
-                for (found, (at, stats, rates)) in found.iter().zip(&mut known) {
-                    let now = ask(found).await?;
-                    *rates = Some(Rates::between(stats, &now, at.elapsed()));
-                    (*at, *stats) = (Instant::now(), now);
-                }
+            // The keys work while a daemon hangs.
+            _ = ticks.tick(), if asking.is_none() => {
+                let found = found.clone();
+                asking = Some(tokio::spawn(async move { ask_each(&found).await }));
+            }
+            answers = ended(&mut asking) => {
+                asking = None;
+                take(&mut disks, answers??);
             }
         }
     }

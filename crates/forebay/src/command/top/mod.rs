@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::client;
-use super::screen::{Input, Screen};
+use super::screen::{Input, Screen, ended};
 use crate::cli::TopArgs;
-use crate::daemon::api::AllStats;
+use crate::daemon::api::{AllStats, DaemonInfo};
 
 mod model;
 #[cfg(test)]
@@ -35,8 +35,13 @@ struct Answers {
 /// Follows all disks, or prints them once.
 pub(crate) fn top(args: TopArgs) -> Result<()> {
     client::block_on(async {
-        // It says where it looked.
-        client::find(None, args.control.as_deref()).await?;
+        let heard = client::daemons(args.control.as_deref()).await;
+        let has_disks =
+            |daemon: &DaemonInfo| !daemon.disks.is_empty() || !daemon.refused.is_empty();
+        if !heard.iter().any(|(_, heard)| heard.as_ref().is_ok_and(has_disks)) {
+            // It says where it looked.
+            client::find(None, args.control.as_deref()).await?;
+        }
         let mut top = Top::new(args.sort);
         top.take(answers(args.control.clone()).await);
         match args.once || !Screen::is_possible() {
@@ -84,13 +89,5 @@ async fn follow(mut top: Top, args: TopArgs) -> Result<()> {
                 top.take(answers?);
             }
         }
-    }
-}
-
-/// The end of a task, if there is one.
-async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
-    match task {
-        Some(task) => task.await,
-        None => std::future::pending().await,
     }
 }
