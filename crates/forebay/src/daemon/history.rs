@@ -14,6 +14,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use forebay_core::stats::Statistics;
+use forebay_shard::DiskStatus;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::api::Minute;
@@ -33,12 +34,15 @@ pub(super) struct History {
 
 impl History {
     /// The disk is so `now`, so long after it was opened: the clock may be set.
-    fn note(&mut self, now: SystemTime, elapsed: Duration, statistics: Statistics) {
+    fn note(&mut self, now: SystemTime, elapsed: Duration, status: &DiskStatus) {
+        let statistics = Statistics { slowest: Vec::new(), ..status.engine.clone() };
         if let Some((since, before)) = self.last.replace((elapsed, statistics.clone())) {
             let minute = between(now, elapsed.saturating_sub(since), &before, &statistics);
-            // In an outage nothing succeeds, and where clients are to wait nothing fails either.
+            // In an outage nothing succeeds, and where clients are to wait nothing fails either. Those of a disk that is opened
+            // again wait where the engine does not see them.
             let asked = minute.reads + minute.writes + minute.failed;
-            if asked + statistics.requests_in_flight > 0 {
+            let waiting = statistics.requests_in_flight + u64::from(status.connections_waiting);
+            if asked + waiting > 0 {
                 if self.minutes.len() == MINUTES_MAX {
                     self.minutes.pop_front();
                 }
@@ -82,10 +86,8 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         minutes.tick().await;
         for known in state.known_figures().await.iter().filter(|known| !known.is_silent) {
             if let Some((at, figures)) = &known.figures {
-                let statistics =
-                    Statistics { slowest: Vec::new(), ..figures.status.engine.clone() };
                 let elapsed = known.disk.elapsed(*at);
-                known.disk.history().note(SystemTime::now(), elapsed, statistics);
+                known.disk.history().note(SystemTime::now(), elapsed, &figures.status);
             }
         }
     }
@@ -113,18 +115,18 @@ mod tests {
     #[test]
     fn a_minute_has_what_came_in_it_and_one_without_requests_is_left_out() {
         let mut history = History::default();
-        let mut now = Statistics::default();
-        now.counters.reads = 1000;
-        now.time.read.primary_ns = 5_000_000;
-        history.note(at(10), MINUTE * 7, now.clone());
+        let mut now = DiskStatus::default();
+        now.engine.counters.reads = 1000;
+        now.engine.time.read.primary_ns = 5_000_000;
+        history.note(at(10), MINUTE * 7, &now);
         assert_eq!(history.minutes(), []);
-        now.counters.reads += 60;
-        now.counters.read_hits_ram += 45;
-        now.time.read.primary_ns += 750;
-        now.misses.evicted += 15;
+        now.engine.counters.reads += 60;
+        now.engine.counters.read_hits_ram += 45;
+        now.engine.time.read.primary_ns += 750;
+        now.engine.misses.evicted += 15;
         // Somebody has set the clock back.
-        history.note(at(5), MINUTE * 8, now.clone());
-        history.note(at(6), MINUTE * 9, now.clone());
+        history.note(at(5), MINUTE * 8, &now);
+        history.note(at(6), MINUTE * 9, &now);
         let minutes = history.minutes();
         let [minute] = &minutes[..] else { panic!("{minutes:?}") };
         assert_eq!((minute.end_ms, minute.length_ms), (5 * 60_000, 60_000));
@@ -135,27 +137,30 @@ mod tests {
     #[test]
     fn a_minute_of_an_outage_is_kept_whether_requests_fail_or_wait() {
         let mut history = History::default();
-        let mut now = Statistics::default();
-        now.counters.requests_failed = 2;
-        history.note(at(1), MINUTE, now.clone());
-        now.counters.requests_failed += 7;
-        history.note(at(2), MINUTE * 2, now.clone());
-        now.requests_in_flight = 1;
-        history.note(at(3), MINUTE * 3, now.clone());
-        now.requests_in_flight = 0;
-        history.note(at(4), MINUTE * 4, now);
+        let mut now = DiskStatus::default();
+        now.engine.counters.requests_failed = 2;
+        history.note(at(1), MINUTE, &now);
+        now.engine.counters.requests_failed += 7;
+        history.note(at(2), MINUTE * 2, &now);
+        now.engine.requests_in_flight = 1;
+        history.note(at(3), MINUTE * 3, &now);
+        now.engine.requests_in_flight = 0;
+        now.connections_waiting = 1;
+        history.note(at(4), MINUTE * 4, &now);
+        now.connections_waiting = 0;
+        history.note(at(5), MINUTE * 5, &now);
         let minutes = history.minutes();
         let failed: Vec<_> = minutes.iter().map(|it| (it.end_ms, it.failed)).collect();
-        assert_eq!(failed, [(2 * 60_000, 7), (3 * 60_000, 0)]);
+        assert_eq!(failed, [(2 * 60_000, 7), (3 * 60_000, 0), (4 * 60_000, 0)]);
     }
 
     #[test]
     fn hours_are_kept_and_no_more() {
         let mut history = History::default();
-        let mut now = Statistics::default();
+        let mut now = DiskStatus::default();
         for minute in 0..=300 {
-            now.counters.writes += 1;
-            history.note(at(minute), MINUTE * minute as u32, now.clone());
+            now.engine.counters.writes += 1;
+            history.note(at(minute), MINUTE * minute as u32, &now);
         }
         let minutes = history.minutes();
         assert_eq!((minutes.len(), minutes[0].end_ms), (MINUTES_MAX, 61 * 60_000));
@@ -163,14 +168,14 @@ mod tests {
 
     #[test]
     fn a_disk_that_was_opened_again_goes_on_with_all_that_it_counts() {
-        let (mut before, mut now) = (History::default(), Statistics::default());
-        before.note(at(1), MINUTE, now.clone());
-        now.counters.reads = 10;
-        before.note(at(2), MINUTE * 2, now.clone());
+        let (mut before, mut now) = (History::default(), DiskStatus::default());
+        before.note(at(1), MINUTE, &now);
+        now.engine.counters.reads = 10;
+        before.note(at(2), MINUTE * 2, &now);
         let mut history = History::default();
         history.go_on_from(&mut before);
-        now.counters.reads = 4;
-        history.note(at(3), MINUTE / 2, now.clone());
+        now.engine.counters.reads = 4;
+        history.note(at(3), MINUTE / 2, &now);
         let minutes = history.minutes();
         let told: Vec<_> = minutes.iter().map(|it| (it.reads, it.length_ms)).collect();
         assert_eq!(told, [(10, 60_000), (4, 30_000)]);
