@@ -1,6 +1,6 @@
 //! Damaged files of every format: what is wrong with each is said, as an error, as a bad record or as a warning.
 
-use super::tests::{READ, blktrace, open, samples, vscsi, written};
+use super::tests::{READ, blktrace, open, packed, samples, vscsi, written};
 use super::*;
 
 /// What a reader said of a file.
@@ -213,4 +213,22 @@ fn a_compressed_file_that_is_damaged_from_the_beginning_is_not_called_empty() {
         let error = open([magic, b" and something else"].concat(), Options::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     }
+}
+
+#[test]
+fn a_gzip_file_with_a_wrong_trailer_is_damaged_whether_or_not_another_follows() {
+    let (first, second) = (packed(b"0 0 8 8 1\n", 2), packed(b"1 0 8 8 1\n", 2));
+    for at in 1..=8 {
+        let mut wrong = first.clone();
+        wrong[first.len() - at] ^= 1;
+        for file in [wrong.clone(), [&wrong[..], &second].concat()] {
+            let mut reader = open(file, Options::default()).unwrap();
+            assert!(reader.next().unwrap().is_ok(), "the line is there");
+            let error = reader.next().expect("no end").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            assert!(reader.next().is_none(), "the trace ends at the error");
+        }
+    }
+    let both = open([first, second].concat(), Options::default()).unwrap();
+    assert_eq!(both.map(Result::unwrap).count(), 2);
 }

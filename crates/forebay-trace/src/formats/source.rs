@@ -17,6 +17,8 @@ const XZ_MEMORY: u64 = 256 << 20;
 /// Decompressed bytes, with a look at the first of them.
 pub(super) struct Source {
     sample: Cursor<Vec<u8>>,
+    /// The error that ended the sample. A decoder tells it once, and then may call it the end.
+    trouble: Option<io::Error>,
     rest: Box<dyn BufRead + Send>,
 }
 
@@ -40,10 +42,11 @@ impl Source {
         let mut sample = Vec::new();
         let read = (&mut rest).take(SAMPLE_LEN).read_to_end(&mut sample);
         // What is wrong with the input is told when reading gets there, unless it is wrong from the beginning.
-        if sample.is_empty() {
-            read?;
-        }
-        Ok(Source { sample: Cursor::new(sample), rest })
+        let trouble = match read {
+            Err(error) if sample.is_empty() => return Err(error),
+            read => read.err(),
+        };
+        Ok(Source { sample: Cursor::new(sample), trouble, rest })
     }
 
     /// The first bytes, whatever was read since.
@@ -54,17 +57,22 @@ impl Source {
     fn in_sample(&self) -> bool {
         self.sample.position() < self.sample.get_ref().len() as u64
     }
+
+    /// What comes behind the sample.
+    fn behind(&mut self) -> io::Result<&mut dyn BufRead> {
+        self.trouble.take().map_or(Ok(&mut *self.rest), Err)
+    }
 }
 
 impl Read for Source {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.in_sample() { self.sample.read(buf) } else { self.rest.read(buf) }
+        if self.in_sample() { self.sample.read(buf) } else { self.behind()?.read(buf) }
     }
 }
 
 impl BufRead for Source {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.in_sample() { self.sample.fill_buf() } else { self.rest.fill_buf() }
+        if self.in_sample() { self.sample.fill_buf() } else { self.behind()?.fill_buf() }
     }
 
     fn consume(&mut self, amount: usize) {

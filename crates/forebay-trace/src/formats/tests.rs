@@ -196,7 +196,7 @@ fn the_format_is_found_by_content_plain_and_compressed() {
 }
 
 /// Plain, or as zstd, gzip or xz make it.
-fn packed(bytes: &[u8], packing: u8) -> Vec<u8> {
+pub(super) fn packed(bytes: &[u8], packing: u8) -> Vec<u8> {
     match packing {
         0 => bytes.to_vec(),
         1 => zstd::encode_all(bytes, 3).unwrap(),
