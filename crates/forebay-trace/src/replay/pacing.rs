@@ -3,7 +3,8 @@
 //! A dependent request waits for those that had ended in the trace when it was issued. The trace
 //! does not say which of them it needed. The one that ended last is assumed to be the one that
 //! its guest waited for. The time between that end and the request is the guest's own (think
-//! time). It passes in the replay as well, counted from that end there.
+//! time). It passes in the replay as well, counted from that end there. A request without a latency
+//! had not ended when the trace did: nobody waits for it.
 
 use std::collections::BTreeMap;
 
@@ -29,15 +30,17 @@ pub(super) enum Turn {
 pub(super) struct Pacing {
     pace: Pace,
     start: Nanos,
-    /// Those that had not ended in the trace by the last request, by the time at which they did, and number: when they ended here.
+    /// Those that had not ended in the trace by the last request, but did later, by the time at which they did, and number: when they ended here.
     window: BTreeMap<(u64, u64), Option<Nanos>>,
     /// The one that ended last in the trace before the last request: when in the trace, and when here.
     anchor: Option<(u64, Nanos)>,
+    /// The trace has told when a request ended: one without a latency is one that had not.
+    has_latencies: bool,
 }
 
 impl Pacing {
     pub(super) fn new(pace: Pace, start: Nanos) -> Pacing {
-        Pacing { pace, start, window: BTreeMap::new(), anchor: None }
+        Pacing { pace, start, window: BTreeMap::new(), anchor: None, has_latencies: false }
     }
 
     /// The turn of a record; may be asked again.
@@ -75,12 +78,16 @@ impl Pacing {
     /// A request was issued; gives its name for [`Pacing::ended`].
     ///
     /// # Errors
-    /// It depends on others, and the trace does not say when they ended, or keeps too many under way.
+    /// Requests depend on others, and the trace has not said of any when it ended, or keeps too many under way.
     pub(super) fn issued(&mut self, number: u64, record: &Record) -> Result<(u64, u64), Error> {
         if !matches!(self.pace, Pace::Dependent { .. }) {
             return Ok((0, number));
         }
         let Some(latency) = record.latency_ns else {
+            if self.has_latencies {
+                // Not in the window: nobody waits for it.
+                return Ok((u64::MAX, number));
+            }
             let message = format!(
                 "request {number} of the trace has no latency: a request can only wait for what had ended before it where \
                  the trace says when requests ended; replay it on its clock (--speed) or --as-fast-as-possible"
@@ -90,6 +97,7 @@ impl Pacing {
         if self.window.len() == UNDER_WAY_MAX {
             return Err(Error::too_many_under_way(number));
         }
+        self.has_latencies = true;
         let key = (record.time_ns.saturating_add(latency), number);
         self.window.insert(key, None);
         Ok(key)
@@ -152,6 +160,21 @@ mod tests {
         // 40 later than the end, at twice the speed.
         assert_eq!(pacing.turn(&record(100, Some(1))), Turn::At(Nanos(5020)));
         assert_eq!(pacing.turn(&record(100, Some(1))), Turn::At(Nanos(5020)));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_request_that_had_not_ended_in_the_trace() {
+        let mut pacing = pacing(None);
+        let first = pacing.issued(0, &record(0, Some(10))).unwrap();
+        pacing.ended(first, Nanos(2000));
+        let open = pacing.issued(1, &record(20, None)).unwrap();
+        let last = record(u64::MAX, Some(10));
+        assert_eq!(pacing.turn(&last), Turn::Now);
+        pacing.issued(2, &last).unwrap();
+        // Its end here is not what the guest thought after.
+        pacing.ended(open, Nanos(9000));
+        assert_eq!(pacing.anchor, Some((10, Nanos(2000))));
+        assert_eq!(pacing.window.len(), 1);
     }
 
     #[test]

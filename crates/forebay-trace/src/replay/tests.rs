@@ -77,6 +77,17 @@ fn open_loop_issues_no_request_before_its_time() {
 }
 
 #[test]
+fn a_dependent_replay_goes_on_past_requests_that_had_not_ended() {
+    let timed = |n: u64, latency_ns| Record { latency_ns, ..record(n, Op::Read, n * 4096, 4096) };
+    let records = [timed(0, Some(1)), timed(1, None), timed(2, Some(1)), timed(3, None)];
+    for speed in [None, Some(1.0)] {
+        let settings = Settings { pace: Pace::Dependent { speed }, ..Settings::default() };
+        let outcome = run(&records, &mut *target("mem:1MiB"), &settings).unwrap();
+        assert_eq!((outcome.reads.count, outcome.errors), (4, 0));
+    }
+}
+
+#[test]
 fn writes_carry_the_same_bytes_in_every_replay() {
     let folder = tempfile::tempdir().unwrap();
     let records = [record(0, Op::Write, 4096, 8192), record(0, Op::Write, 32_768, 512)];
