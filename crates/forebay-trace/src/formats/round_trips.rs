@@ -193,6 +193,21 @@ fn no_wrong_bit_goes_unnoticed() {
 }
 
 #[test]
+fn a_block_with_damaged_contents_is_one_bad_record() {
+    let all: Vec<_> = (0..40_000).map(line).collect();
+    let mut file = written(Format::Fbt, &all);
+    // Behind the headers of the file and of its first block.
+    file[16 + 40] ^= 1;
+    assert!(error_of(file.clone()).1.contains("block 1: its contents are damaged"));
+    let options = Options { skip_bad: 1, ..Options::default() };
+    let mut reader = Reader::new(Cursor::new(file), "x", &options).unwrap();
+    let found: Vec<Record> = reader.by_ref().map(Result::unwrap).collect();
+    let Counts { records, bad, .. } = *reader.counts();
+    assert_eq!((records, bad), (40_000 - (1 << 14), 1));
+    assert_eq!(found.last().unwrap().offset, all.last().unwrap().offset);
+}
+
+#[test]
 fn a_newer_version_is_refused_politely() {
     let mut file = written(Format::Fbt, &[line(1)]);
     file[8] = 2;

@@ -27,8 +27,10 @@ pub(in crate::formats) struct Fbt {
     /// The header was read.
     has_begun: bool,
     has_ended: bool,
-    /// Blocks read, and requests of the good ones.
+    /// Blocks read, and the requests that their headers told.
     blocks: u64,
+    told: u64,
+    /// Requests of the good blocks.
     records: u64,
     /// The requests of the block, the next one last.
     block: Vec<Raw>,
@@ -75,6 +77,8 @@ impl Fbt {
         let rest = self.read(input, BLOCK_HEADER_LEN - 4)?;
         let header = [&magic, rest].concat();
         let header = BlockHeader::of(&header).map_err(|what| (Failure::Bad(what), true))?;
+        // The header has a checksum of its own: its number holds if the contents are damaged.
+        self.told += header.records as u64;
         let packed = self.read(input, header.packed)?;
         let block = header.unpack(packed).map_err(|what| (Failure::Bad(what), false))?;
         self.records += block.len() as u64;
@@ -114,7 +118,7 @@ impl Fbt {
         if checksum(self.read(input, blocks * INDEX_ENTRY_LEN)?) != expected {
             return Err(bad("is damaged"));
         }
-        if (blocks as u64, records) != (self.blocks, self.records) {
+        if (blocks as u64, records) != (self.blocks, self.told) {
             return Err(bad(&format!(
                 "tells of {blocks} blocks with {records} requests, not of these"
             )));
