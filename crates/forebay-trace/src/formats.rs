@@ -259,6 +259,8 @@ pub struct Reader {
     decoder: Decoder,
     options: Options,
     first_time_ns: Option<u64>,
+    /// Requests whose time is before that.
+    before_first: u64,
     order: Order,
     devices: Devices<u32>,
     last_device: Option<u32>,
@@ -303,6 +305,7 @@ impl Reader {
             decoder,
             options,
             first_time_ns: None,
+            before_first: 0,
             order: Order::default(),
             devices: Devices::default(),
             last_device: None,
@@ -334,10 +337,15 @@ impl Reader {
         let order = self.order.backwards().map(|back| {
             let Backwards { requests, most_ns, place } = back;
             format!(
-                "{}: {requests} requests come after later ones, by up to {} ({place}): their times are taken as they are, and a \
-                 replay on the clock sends them at once",
+                "{}: {requests} requests come after later ones, by up to {} ({place}): a replay on the clock sends them at once",
                 self.name,
                 order::seconds(*most_ns)
+            )
+        });
+        let before = (self.before_first > 0).then(|| {
+            format!(
+                "{}: {} requests have a time before that of the first one, from which times count: theirs count as 0",
+                self.name, self.before_first
             )
         });
         let last = match &self.decoder {
@@ -351,7 +359,7 @@ impl Reader {
                 self.decoder.position()
             )
         });
-        order.into_iter().chain(last).collect()
+        order.into_iter().chain(before).chain(last).collect()
     }
 
     /// Why a trace without a request is none.
@@ -398,6 +406,7 @@ impl Reader {
         let decoder = &self.decoder;
         self.order.check(time_ns, || decoder.position())?;
         let first = *self.first_time_ns.get_or_insert(time_ns);
+        self.before_first += u64::from(time_ns < first);
         let time_ns = time_ns.saturating_sub(first);
         Ok(Record { time_ns, op, offset, len: len as u32, device, latency_ns })
     }

@@ -23,8 +23,8 @@ pub enum Op {
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Nanoseconds since the first request of the trace; 0 when the format has no time. Traces are
-    /// not always in order of time.
+    /// Nanoseconds since the first request of the trace; 0 when the format has no time, or this one
+    /// is before that. Traces are not always in order of time.
     pub time_ns: u64,
     /// What was asked for.
     pub op: Op,

@@ -95,7 +95,7 @@ fn the_last_line_without_its_end_is_taken_and_told() {
         let [warning] = &said.warnings[..] else { panic!("{format}: {said:?}") };
         assert!(warning.contains("the last line has no end of line"), "{warning}");
     }
-    let said = read(Format::Alibaba, b"1,W,0,4096,100\n1,W,0,4096,20", 0);
+    let said = read(Format::Alibaba, b"1,W,0,4096,10\n1,W,0,4096,20", 0);
     let expect = "x.trace: line 2: the last line has no end of line, and is taken for a whole one: \"1,W,0,4096,20\"";
     assert_eq!(said.warnings, [expect]);
 }

@@ -385,10 +385,17 @@ fn a_format_can_be_forced_and_units_be_set() {
 }
 
 #[test]
-fn times_before_the_first_request_count_as_zero() {
-    let times = |text: &str| records(text, Options::default()).iter().map(|r| r.time_ns).collect();
-    let times: Vec<u64> = times("100 0 8 8 1\n90 0 8 8 1\n120 0 8 8 1\n");
+fn times_before_the_first_request_count_as_zero_and_that_is_told() {
+    let times = |text: &str| {
+        let mut reader = open(text, Options::default()).unwrap();
+        let times: Vec<u64> = reader.by_ref().map(|record| record.unwrap().time_ns).collect();
+        (times, reader.warnings())
+    };
+    assert_eq!(times("100 0 8 8 1\n120 0 8 8 1\n110 0 8 8 1\n"), (vec![0, 20, 10], vec![]));
+    let (times, warnings) = times("100 0 8 8 1\n90 0 8 8 1\n120 0 8 8 1\n");
     assert_eq!(times, [0, 0, 20]);
+    let expect = "x.trace: 1 requests have a time before that of the first one, from which times count: theirs count as 0";
+    assert_eq!(warnings, [expect]);
 }
 
 #[test]

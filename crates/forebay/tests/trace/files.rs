@@ -74,11 +74,12 @@ fn what_is_doubtful_of_a_trace_is_told_and_one_without_a_request_is_an_error() {
     for part in [
         "line 2: the last line has no end of line",
         "1 requests come after later ones, by up to 7.0 s (line 2)",
+        "1 requests have a time before that of the first one, from which times count: theirs count as 0",
     ] {
         assert_eq!(error.matches(part).count(), 1, "{part}: {error}");
     }
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((json["warnings"].as_array().unwrap().len(), &json["bad"]), (2, &0.into()));
+    assert_eq!((json["warnings"].as_array().unwrap().len(), &json["bad"]), (3, &0.into()));
     std::fs::write(&file, "fio version 2 iolog\n").unwrap();
     for command in ["info", "histogram", "mrc"] {
         let output = forebay(&["trace", command, &file]);
