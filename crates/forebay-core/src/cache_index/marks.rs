@@ -128,6 +128,8 @@ impl Marks {
 
     /// Regions that are old and not fresh are marked no more.
     pub fn clear_old(&mut self) {
+        // Each word that changes is recorded by itself. To say that all is marked would mark none of its regions durably.
+        self.all = false;
         for word in 0..self.len() {
             let at = word as usize;
             let gone = std::mem::take(&mut self.old[at]) & !self.fresh[at];

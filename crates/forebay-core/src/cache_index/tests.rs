@@ -57,6 +57,23 @@ fn records_come_back_as_they_were_written() {
     }
 }
 
+#[test]
+fn a_mark_that_comes_while_its_word_of_a_new_ring_is_recorded_is_not_durable() {
+    let mut marks = Marks::new(40, 16);
+    let region = ByteRange::at(3 << 16, 4096);
+    // Primary storage is flushed before the ring has its first batch.
+    marks.mark_all();
+    marks.turn();
+    marks.clear_old();
+    for is_durable in [false, true] {
+        marks.take_all();
+        while marks.take_changed().is_some() {}
+        assert!(!marks.mark(region), "the batch under way says nothing of it yet");
+        marks.on_durable();
+        assert_eq!(marks.mark(region), is_durable);
+    }
+}
+
 proptest! {
     #[test]
     fn bytes_that_are_no_records_end_in_an_error(
@@ -97,12 +114,17 @@ proptest! {
 
     #[test]
     fn a_region_is_durably_marked_only_while_the_last_durable_page_says_so(
+        is_new in any::<bool>(),
         steps in proptest::collection::vec((0_u8..5, 0_u64..40, 1_u64..6), 1..300),
     ) {
         let mut marks = Marks::new(40, 16);
         // What the ring on flash says, and the batch under way.
         let (mut on_flash, mut batch): (u64, Option<u64>) = (0, None);
         let mut at_the_turn = 0_u64;
+        if is_new {
+            marks.mark_all();
+            at_the_turn = u64::MAX;
+        }
         for (step, first, count) in steps {
             let end = (first + count).min(40);
             let bits = u64::MAX >> (64 - (end - first)) << first;
@@ -113,7 +135,11 @@ proptest! {
                     }
                     at_the_turn &= !bits;
                 }
-                2 if batch.is_none() => batch = marks.take_changed().map(|(_, bits)| bits),
+                2 if batch.is_none() => {
+                    // What is said of one word counts for it, whatever is said of all.
+                    let all = marks.take_all().then_some(u64::MAX);
+                    batch = marks.take_changed().map(|(_, bits)| bits).or(all);
+                }
                 2 => {
                     on_flash = batch.take().expect("a batch");
                     marks.on_durable();
