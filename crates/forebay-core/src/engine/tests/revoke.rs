@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::Mode;
+use crate::stats::DestageLimit;
 
 /// A disk in write-back with a write that is acknowledged, and one that flash died under.
 fn dead() -> Rig {
@@ -51,7 +52,9 @@ fn what_memory_has_is_destaged_once_no_later_start_can_go_on_with_the_log() {
     let mut rig = dead();
     assert_eq!(rig.revocations, 1);
     assert!(rig.backend[..4096].iter().all(|&byte| byte == 0), "not before that is known");
+    assert_eq!(rig.shown().limited_by, DestageLimit::NoteErrors);
     answer(&mut rig, true);
+    assert_ne!(rig.shown().limited_by, DestageLimit::NoteErrors, "nothing is noted any more");
     settle(&mut rig);
     wait(&mut rig, 2);
     assert!(rig.backend[..4096].iter().all(|&byte| byte == 7));

@@ -11,7 +11,7 @@
 //! of the past. Where nothing else can know it (*Kept*), and notes fail on, the dirty bytes count as lost.
 
 use super::Destager;
-use crate::action::{Action, Event};
+use crate::action::{Action, DestageFault, Event};
 use crate::cx::Cx;
 use crate::ids::Nanos;
 use crate::status::IoStatus;
@@ -80,6 +80,8 @@ impl WriteBack {
         };
         (destager.trouble.retry_at, destager.trouble.pause) = (cx.now, super::RETRY_MIN);
         destager.notes.failures = 0;
+        // Nothing is noted any more.
+        destager.trouble.fault.take_if(|fault| known && *fault == DestageFault::Note);
         cx.event(if known { Event::LogRevoked } else { Event::LogNotRevoked });
         true
     }
