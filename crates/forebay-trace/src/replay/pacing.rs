@@ -3,8 +3,8 @@
 //! A dependent request waits for those that had ended in the trace when it was issued. The trace
 //! does not say which of them it needed. The one that ended last is assumed to be the one that
 //! its guest waited for. The time between that end and the request is the guest's own (think
-//! time). It passes in the replay as well, counted from that end there. A request without a latency
-//! had not ended when the trace did: nobody waits for it.
+//! time). It passes in the replay as well, counted from that end there. When a request without
+//! a latency ended is not known: nobody waits for it.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) struct Pacing {
     window: BTreeMap<(u64, u64), Option<Nanos>>,
     /// The one that ended last in the trace before the last request: when in the trace, and when here.
     anchor: Option<(u64, Nanos)>,
-    /// The trace has told when a request ended: one without a latency is one that had not.
+    /// The trace has told when a request ended.
     has_latencies: bool,
 }
 

@@ -236,7 +236,7 @@ pub(crate) async fn find(disk: Option<&Name>, control: Option<&Path>) -> Result<
         if found.is_empty() && !not_served.is_empty() {
             let option = control.map_or_else(String::new, folders::option_for);
             bail!(
-                "no disk is served, not {}: 'forebay disk list{option}' says why",
+                "no disk is served, not {}: 'forebay disk list{option}' says why{silent}",
                 not_served.join(", ")
             );
         }

@@ -50,21 +50,21 @@ pub(crate) fn events(args: EventsArgs) -> Result<()> {
 /// # Errors
 /// None says anything, they have left nothing either, and nobody waits for more.
 async fn show_first(args: &EventsArgs, sockets: Vec<PathBuf>, shown: &mut Shown) -> Result<()> {
-    let (mut count, mut silent) = (0, Vec::new());
+    let (mut count, mut is_heard, mut silent) = (0, false, Vec::new());
     for socket in sockets {
         match show_new(args, &socket, shown).await {
-            Ok(new) => count += new,
+            Ok(new) => (count, is_heard) = (count + new, true),
             Err(error) if super::is_broken_pipe(&error) => return Err(error),
             Err(error) => silent.push(error),
         }
     }
     match silent.pop() {
-        Some(error) if count == 0 => return show_left(args, left(args), error, shown),
-        Some(error) => eprintln!("{error:#}"),
-        None if count == 0 && !args.json => {
-            eprintln!("no events: nothing out of the ordinary happened");
-        }
-        None => {}
+        Some(error) if !is_heard => return show_left(args, left(args), error, shown),
+        last => silent.extend(last),
+    }
+    silent.iter().for_each(|error| eprintln!("{error:#}"));
+    if count == 0 && !args.json {
+        eprintln!("no events: nothing out of the ordinary happened");
     }
     Ok(())
 }

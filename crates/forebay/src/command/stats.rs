@@ -23,6 +23,8 @@ use crate::cli::StatsArgs;
 use crate::daemon::api::DiskStats;
 use crate::messages;
 
+/// Disks that are asked side by side: fewer than a socket lets wait.
+const ASKED_MAX: usize = 32;
 /// Pause of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
@@ -71,14 +73,20 @@ pub(crate) fn stats(args: StatsArgs) -> Result<()> {
     })
 }
 
-/// What each disk answers. One that ends, or hangs, ends nothing while others answer.
+/// What each disk answers, asked side by side. One that ends, or hangs, ends nothing while others answer.
 ///
 /// # Errors
 /// None does.
 async fn ask_each(found: &[Found]) -> Result<Vec<Result<DiskStats>>> {
     let mut answers = Vec::with_capacity(found.len());
-    for Found { control, disk } in found {
-        answers.push(client::ask(control, &format!("/v1/disks/{disk}/stats")).await);
+    for found in found.chunks(ASKED_MAX) {
+        let asked = found.iter().cloned().map(|Found { control, disk }| {
+            let path = format!("/v1/disks/{disk}/stats");
+            tokio::spawn(async move { client::ask(&control, &path).await })
+        });
+        for asked in asked.collect::<Vec<_>>() {
+            answers.push(asked.await?);
+        }
     }
     match answers.iter().any(Result::is_ok) {
         true => Ok(answers),
@@ -105,12 +113,12 @@ impl Watched {
                 self.rates = self.last.as_ref().map(between);
                 (self.last, self.trouble) = (Some((Instant::now(), now)), None);
             }
-            Err(error) => self.trouble = Some(format!("{error:#}")),
+            Err(error) => (self.rates, self.trouble) = (None, Some(format!("{error:#}"))),
         }
     }
 
     fn lines(&self, name: &str) -> Vec<String> {
-        let trouble = self.trouble.as_ref().map(|why| format!("disk {name}: NO ANSWER: {why}"));
+        let trouble = self.trouble.as_ref().map(|why| format!("disk {name}: NO FIGURES: {why}"));
         let last = self.last.iter().flat_map(|(_, it)| detail::lines(it, self.rates.as_ref()));
         trouble.into_iter().chain(last).collect()
     }

@@ -109,6 +109,8 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/sides", get(refused::sides))
         .route("/v1/disks/{name}/resolve", post(refused::resolve))
         .route("/v1/disks/{name}/open", post(refused::open))
+        .route("/v1/disks/{name}/advice", post(advice::requests::keep))
+        .route("/v1/disks/{name}/advice/forget", post(advice::requests::forget))
         .layer(middleware::from_fn(on_its_own));
     Router::new()
         .route("/v1/daemon", get(daemon))
@@ -124,11 +126,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
         .route("/v1/disks/{name}/histograms", get(observed::histograms))
         .route("/v1/disks/{name}/histograms/{change}", post(observed::change_histograms))
         .route("/v1/disks/{name}/mrc", get(observed::mrc))
-        .route(
-            "/v1/disks/{name}/advice",
-            get(advice::requests::advice).post(advice::requests::keep),
-        )
-        .route("/v1/disks/{name}/advice/forget", post(advice::requests::forget))
+        .route("/v1/disks/{name}/advice", get(advice::requests::advice))
         .route("/v1/events", get(events))
         .merge(done_to_their_end)
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "no such path; try /v1/disks".into()) })
