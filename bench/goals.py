@@ -82,7 +82,7 @@ def bare_vhost(run, name, *options):
 
 def durable(run, rows):
     flash = run.bed.path("durable.flash")
-    subprocess.run(["dd", "if=/dev/zero", "of=" + flash, "bs=16M", "count=80", "status=none"], check=True)
+    subprocess.run(["dd", "if=/dev/zero", "of=" + flash, "bs=16M", "count=80", "status=none", "conv=fsync"], check=True)
     server = run.bed.disk("mem:256MiB", name="durable", ram="320MiB", extra=[
         "--flash", flash + ":1GiB", "--write-log", "768MiB", "--mode", "write-back", "--grid-offset", "0",
         "--write-cache", "off"])

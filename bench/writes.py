@@ -154,6 +154,6 @@ def destage_orders(run):
                     more += ["--destage-journal", nbd(name + "-journal")] if order == "journaled" else []
                 disk = run.bed.disk(backend, name=name, ram="64MiB", mode="write-back", extra=[
                     "--flash", run.bed.path(name + ".flash") + ":256MiB", *more])
-                run.measure(Sustained(disk), name="%s, %s" % (storage, order))
+                run.measure(Sustained(disk), name="%s, %s" % (order, storage))
                 disk.stop()
-    return {"base": "model, throughput", "better": "iops"}
+    return {"base": "throughput", "better": "iops"}
