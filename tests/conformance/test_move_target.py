@@ -106,10 +106,10 @@ def a_unit_whose_storage_hangs_holds_up_the_others_of_its_target_for_a_while_onl
         time.sleep(0.5)
         return load.rounds == before or load.error
     eventually(waits, "all wait")
-    rounds = load.rounds
-    eventually(lambda: load.rounds > rounds + 100 or load.error, "the other goes on", seconds=40)
     # It is left to itself, and nothing else waits for it.
-    assert moving.wait(10) == 1 and session.status([0] * 6) == 0
+    assert moving.wait(50) == 1 and session.status([0] * 6) == 0
+    rounds = load.rounds
+    eventually(lambda: load.rounds > rounds + 100 or load.error, "the other goes on")
     assert "does not end" in served.events() and served.stats("b")["primary_storage"] == "lost"
     assert told(bed, served, "set", "a", "--ram", "4MiB")["a"] == ("changed", None)
     os.unlink(bed.path("hang"))

@@ -39,9 +39,7 @@ def a_disk_that_is_being_opened_is_listed_at_once(bed):
     running = bed.spawn(command, stdout=subprocess.DEVNULL)
     eventually(lambda: os.path.exists(bed.path("db.sock")), "it is served", seconds=30)
     bed.run([bed.program, "disk", "set", "db", "--mode", "write-around", "--control", control])
-    for line in follower.stdout:
-        if "mode write-around was asked for" in line:
-            break
+    assert any("mode write-around was asked for" in line for line in follower.stdout)
     follower.kill()
     running.kill()
 

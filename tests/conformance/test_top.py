@@ -223,7 +223,7 @@ def stats_watch_goes_on_when_one_of_several_disks_is_detached(bed):
     watch = Terminal(bed, bed.program, "stats", "--watch", "--control", control)
     watch.shows("disk db: 16 MiB")
     bed.run([bed.program, "disk", "detach", "db", "--control", control])
-    watch.shows("disk db: NO ANSWER: ", "disk db: 16 MiB")
+    watch.shows("disk db: NO FIGURES: ", "disk db: 16 MiB")
     watch.type("q")
     assert watch.wait() == 0
     assert server.stop() == 0

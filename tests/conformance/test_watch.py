@@ -53,6 +53,7 @@ def a_write_of_somebody_else_is_told_until_the_cache_is_dropped(bed):
     def changed():
         return json.loads(bed.run([bed.program, "stats", "disk", "--json", *control]))["storage_changed"]
 
+    # A look comes every second: one that saw the write of the disk tells of nothing.
     time.sleep(2)
     assert changed() is None
     with open(image, "r+b") as f:
