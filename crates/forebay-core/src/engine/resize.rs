@@ -107,11 +107,11 @@ impl Parts {
                 "the flash cache has failed: restart the disk when the flash is well again",
             );
         }
-        if self.cache.is_flash_shrinking() {
-            return fail("the flash cache is becoming smaller already: try again when it has");
-        }
         if self.cache_index.as_ref().is_some_and(|index| !index.is_written()) {
             return fail("the index of the flash cache is not written any more: restart the disk");
+        }
+        if self.cache.is_flash_shrinking() {
+            return fail("the flash cache is becoming smaller already: try again when it has");
         }
         Ok(())
     }

@@ -201,6 +201,11 @@ impl Division {
             let resized = self.resize(state, seen, wanted(seen)).await;
             holds_more |= seen.holds_more(resized);
         }
+        // One that became smaller may be wanted larger already, and another one grows before it.
+        for seen in grow.iter().filter(|it| matches!(it.whole, Whole::Flash(_))) {
+            let given_back = self.resize(state, seen, seen.has).await;
+            holds_more |= seen.holds_more(given_back);
+        }
         if holds_more {
             // The pool would refuse what seems to be free.
             return;

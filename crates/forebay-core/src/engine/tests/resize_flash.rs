@@ -118,6 +118,8 @@ fn an_index_that_is_written_no_more_keeps_the_end_of_flash() {
     rig.run_actions();
     rig.settle_ring();
     assert!(!rig.has_shrunk() && rig.engine.is_flash_shrinking());
+    let said = rig.resize_flash(8).unwrap_err().to_string();
+    assert!(said.contains("not written any more"), "it never becomes smaller: {said}");
     let mut closed = Rig::new(with_room());
     closed.engine.close_ring(closed.now, false, &mut closed.actions);
     closed.run_actions();
