@@ -137,6 +137,30 @@ def the_package_has_what_an_administrator_needs(bed):
     assert "1 disk" in bed.run([bed.program, "serve", "--check", "--config", bed.path("forebay.toml")])
 
 
+@test(forebay_only=True)
+def a_removal_names_a_pool_that_is_not_there(bed):
+    """With stubs of what would change this host."""
+    programs, state, pool = bed.path("bin"), bed.path("state"), bed.path("pool")
+    os.mkdir(programs)
+    os.symlink(bed.program, os.path.join(programs, "forebay"))
+    with open(os.path.join(programs, "systemctl"), "w") as f:
+        f.write("#!/bin/sh\n[ \"$1\" != --quiet ]\n")
+    os.chmod(os.path.join(programs, "systemctl"), 0o755)
+    with open(os.path.join(PACKAGING, "scripts/prerm")) as f:
+        script = f.read().replace("/var/lib/forebay", state)
+
+    def remove():
+        return bed.run(["sh", "-c", script, "prerm", "remove"], env={"PATH": programs + ":/usr/bin:/bin"})
+    disk = bed.disk("mem:16MiB", flash=pool + ":64MiB", mode="write-back")
+    assert disk.stop() == 0
+    assert glob.glob(state + "/*.pool"), os.listdir(state)
+    assert "NOT COMPLETE" not in remove()
+    os.rename(pool, pool + "-of-flash-that-is-not-mounted")
+    said = remove()
+    assert "THESE IMAGES ARE NOT COMPLETE" in said, said
+    assert "any disk in %s, which is not there now, may hold what primary storage lacks" % pool in said, said
+
+
 # ---- in a clean Debian
 
 class Debian:
