@@ -115,12 +115,16 @@ def the_package_has_what_an_administrator_needs(bed):
     for source, place, mode in package["assets"]:
         made = "target/" in source
         assert made or glob.glob(os.path.join(folder, source)), "%s is missing" % source
-        places[place + (os.path.basename(source) if place.endswith("/") else "")] = mode
+        # One that is made has no file here yet.
+        for name in glob.glob(os.path.join(folder, source)) or [source]:
+            places[place + (os.path.basename(name) if place.endswith("/") else "")] = mode
     for place, mode in [("usr/bin/forebay", "755"), ("etc/forebay/forebay.toml", "644"),
                         ("usr/lib/systemd/system/forebay.service", "644"), ("usr/lib/sysusers.d/forebay.conf", "644"),
                         ("usr/share/man/man1/forebay.1", "644"), ("usr/share/zsh/vendor-completions/_forebay", "644"),
                         ("usr/share/bash-completion/completions/forebay", "644"),
-                        ("usr/share/fish/vendor_completions.d/forebay.fish", "644")]:
+                        ("usr/share/fish/vendor_completions.d/forebay.fish", "644"),
+                        ("usr/share/doc/forebay/prometheus/forebay.rules.yml", "644"),
+                        ("usr/share/doc/forebay/grafana/forebay.json", "644")]:
         assert places.get(place) == mode, place
     assert package["conf-files"] == ["/etc/forebay/forebay.toml"]
     for script in os.listdir(os.path.join(PACKAGING, "scripts")):
