@@ -58,6 +58,9 @@ impl Export {
 
     /// Every virtio feature that a disk of Forebay may have. A guest that goes on over a restart keeps what it agreed on
     /// before, although by then the disk may be read-only, show no cache, or take no discards: nothing of that is wrong to use.
+    ///
+    /// ANY_LAYOUT is among them, and not offered: QEMU offers it by itself to a driver of before virtio 1.0, and passes on
+    /// that it was taken. It asks nothing of a device that takes every layout of a request.
     fn features_of_any() -> u64 {
         let all = Export {
             serial: String::new(),
@@ -68,7 +71,7 @@ impl Export {
             discard: true,
             queues: QUEUES_MAX,
         };
-        all.features() | 1 << blk::VIRTIO_BLK_F_RO
+        all.features() | 1 << blk::VIRTIO_BLK_F_RO | 1 << virtio_config::VIRTIO_F_ANY_LAYOUT
     }
 
     /// Features of the control protocol that are offered.
@@ -183,8 +186,16 @@ mod tests {
         let offered = example().features();
         assert!(Agreed::new(offered).unwrap().flushes());
         assert_eq!(Agreed::new(offered | 1 << 34), Err(1 << 34), "the packed ring");
+        assert_eq!(Agreed::new(offered | 1 << 24), Err(1 << 24), "notify on empty");
         let few = Agreed::new(1 << 32).unwrap();
         assert!(!few.flushes() && !few.event_index() && !few.enables_rings());
+    }
+
+    #[test]
+    fn a_guest_without_version_1_may_say_that_it_lays_out_requests_as_it_likes() {
+        let legacy = 1 << 27 | 1 << 9 | 1 << 6 | 1 << 2;
+        assert!(Agreed::new(legacy).unwrap().flushes());
+        assert_eq!(example().features() & 1 << 27, 0, "QEMU offers it by itself");
     }
 
     #[test]
