@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Error, Result, anyhow};
+use forebay_frontends::vhost_user;
 use forebay_host::events::EventSender;
 use forebay_shard::DiskHandle;
 use tokio::task::JoinHandle;
@@ -24,7 +25,8 @@ use super::opener::Ready;
 use super::unix::UnixSocket;
 use super::vhost_user::{VhostUser, VhostUserState};
 use crate::config::iscsi::IscsiSpec;
-use crate::config::{DaemonSpec, ListenerSpec};
+use crate::config::values::Name;
+use crate::config::{DaemonSpec, ListenerSpec, VhostUserSpec};
 
 /// Where clients do not find a disk.
 #[derive(Debug)]
@@ -78,7 +80,11 @@ impl Frontends {
     /// Each address that cannot be had, or secret that cannot be read; the disk is found everywhere else.
     pub(super) async fn attach(&self, spec: &DaemonSpec, disk: &Ready) -> Result<(), Missing> {
         let mut places = Vec::new();
-        let mut missing: Vec<Error> = self.attach_device(disk).err().into_iter().collect();
+        let mut missing: Vec<Error> = self
+            .attach_device(&disk.name, disk.device.clone(), &disk.handle)
+            .err()
+            .into_iter()
+            .collect();
         for listener in spec.listeners.iter().filter(|it| it.disks.contains(&disk.name)) {
             match self.listener(listener).await {
                 Ok((state, served)) => {
@@ -102,16 +108,25 @@ impl Frontends {
         first.map_or(Ok(()), |why| Err(Missing { places, why }))
     }
 
-    fn attach_device(&self, disk: &Ready) -> Result<()> {
-        let Some((spec, export)) = disk.device.clone() else { return Ok(()) };
-        let (name, events) = (&disk.name.0, self.events.clone());
+    fn attach_device(
+        &self,
+        Name(name): &Name,
+        device: Option<(VhostUserSpec, vhost_user::Export)>,
+        disk: &DiskHandle,
+    ) -> Result<()> {
+        let Some((spec, export)) = device else { return Ok(()) };
         if self.device(name).is_some() {
             return Ok(());
         }
+        let (disk, events) = (disk.clone(), self.events.clone());
         let device = UnixSocket::bind(&spec.socket.path, &spec.socket.access, &self.inherited)
-            .and_then(|socket| VhostUser::start(socket, export, name, disk.handle.clone(), events))
+            .and_then(|socket| VhostUser::start(socket, export, name, disk, events))
             .with_context(|| format!("disk '{name}': its vhost-user device"))?;
-        self.bound().devices.insert(name.clone(), device);
+        let mut bound = self.bound();
+        if bound.is_open {
+            device.open();
+        }
+        bound.devices.insert(name.clone(), device);
         Ok(())
     }
 
@@ -182,6 +197,7 @@ impl Frontends {
     pub(super) fn open(&self) {
         let mut bound = self.bound();
         bound.is_open = true;
+        bound.devices.values().for_each(VhostUser::open);
         let waiting = std::mem::take(&mut bound.waiting);
         bound.tasks.extend(waiting.into_iter().map(|Accepting(it)| tokio::spawn(it)));
     }
@@ -253,3 +269,6 @@ impl Frontends {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

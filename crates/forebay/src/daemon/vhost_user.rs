@@ -1,8 +1,8 @@
 //! A vhost-user-blk device: its socket, and the thread that speaks with hypervisors.
 //!
 //! ```text
-//!   accept ──► session: Device, message by message ──► the hypervisor leaves ──► rings are stopped ──► accept
-//!                         └─ Order, through the mailbox and a bell ──► queue on the shard
+//!   open ──► accept ──► session: Device, message by message ──► the hypervisor leaves ──► rings are stopped ──► accept
+//!                                  └─ Order, through the mailbox and a bell ──► queue on the shard
 //! ```
 //! One hypervisor at a time: whoever comes meanwhile waits until the one before has left, and the shard has let go of
 //! his rings. A hypervisor that breaks the protocol is closed, and may come again.
@@ -10,6 +10,7 @@
 use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -39,6 +40,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct VhostUser {
     state: Arc<VhostUserState>,
     thread: Option<JoinHandle<()>>,
+    /// Tells the thread to accept. Without it the thread ends, unless it was told.
+    door: Option<Sender<()>>,
 }
 
 /// What is known of a device.
@@ -65,7 +68,7 @@ struct Session {
 }
 
 impl VhostUser {
-    /// Listens at a socket, for `disk`.
+    /// Listens at a socket, for `disk`. A hypervisor that connects waits until the device is open.
     ///
     /// # Errors
     /// There is no thread, or no file for its bell.
@@ -88,11 +91,18 @@ impl VhostUser {
         });
         let cache = CacheOff::recall(state.socket.path());
         let thread = Speaker { state: state.clone(), disk, name: name.to_owned(), events, cache };
+        let (door, opened) = channel();
         let thread = std::thread::Builder::new()
             .name(format!("vhost-{name}"))
-            .spawn(move || thread.serve())
+            .spawn(move || thread.serve(&opened))
             .context("no thread for a vhost-user device")?;
-        Ok(VhostUser { state, thread: Some(thread) })
+        Ok(VhostUser { state, thread: Some(thread), door: Some(door) })
+    }
+
+    /// Lets hypervisors in.
+    pub fn open(&self) {
+        // A thread that has ended hears it no more.
+        let _ = self.door.as_ref().map(|door| door.send(()));
     }
 
     /// What is known of it.
@@ -104,6 +114,7 @@ impl VhostUser {
 impl Drop for VhostUser {
     fn drop(&mut self) {
         self.state.is_ending.store(true, Ordering::SeqCst);
+        self.door = None;
         // Ends a wait for the next hypervisor, and for the next message of this one. The listener may be systemd's, too.
         let _ = self.state.bell.0.shutdown(std::net::Shutdown::Both);
         if let Some(session) = &*self.state.session() {
@@ -161,8 +172,11 @@ struct Speaker {
 }
 
 impl Speaker {
-    /// Serves one hypervisor after the other, until told to end.
-    fn serve(mut self) {
+    /// Serves one hypervisor after the other, once the device is `opened` and until told to end.
+    fn serve(mut self, opened: &Receiver<()>) {
+        if opened.recv().is_err() {
+            return;
+        }
         let mut is_failing = false;
         loop {
             let (listener, bell) = (&self.state.listener, &self.state.bell.1);
