@@ -8,6 +8,7 @@
 //! place of binding one, leaves its owner and mode to systemd, and does not remove its file. One that nobody serves any more,
 //! as that of a disk that is detached, is here again for the next who asks.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
@@ -141,18 +142,27 @@ impl Inherited {
     fn close_unasked(&self, spec: &DaemonSpec) -> Vec<String> {
         let paths: Vec<PathBuf> =
             preflight::unix_sockets(spec).into_iter().map(|(path, _)| path).collect();
-        let of_listeners = spec.listeners.iter().filter_map(|listener| match &listener.address {
-            Address::Tcp(address) => Some(address),
-            Address::Unix(..) => None,
-        });
-        let of_portals = spec.targets.iter().flat_map(|target| &target.portals);
-        let hosts = of_listeners.chain(of_portals.map(|portal| &portal.0)).chain(&spec.http);
+        let hosts = self.hosts(spec).into_iter();
         let addresses: Vec<SocketAddr> =
             hosts.flat_map(|host| host.to_socket_addrs().into_iter().flatten()).collect();
         let is_asked = |socket: &Socket| {
             paths.iter().any(|path| socket.is_at(path)) || socket.is_one_of(&addresses)
         };
         self.sockets().extract_if(.., |socket| !is_asked(socket)).map(|it| it.unasked()).collect()
+    }
+
+    /// The hosts whose addresses say what is asked for. Without a TCP socket that is none: a name server that does not answer
+    /// would hold up the start.
+    fn hosts<'a>(&self, spec: &'a DaemonSpec) -> BTreeSet<&'a String> {
+        if !self.sockets().iter().any(|socket| matches!(socket, Socket::Tcp(..))) {
+            return BTreeSet::new();
+        }
+        let of_listeners = spec.listeners.iter().filter_map(|listener| match &listener.address {
+            Address::Tcp(address) => Some(address),
+            Address::Unix(..) => None,
+        });
+        let of_portals = spec.targets.iter().flat_map(|target| &target.portals);
+        of_listeners.chain(of_portals.map(|portal| &portal.0)).chain(&spec.http).collect()
     }
 
     fn sockets(&self) -> MutexGuard<'_, Vec<Socket>> {
@@ -217,6 +227,27 @@ mod tests {
         assert!(take(&link.join("b")).is_none(), "one at a time");
         drop(lent);
         assert!(take(&folder.path().join("b")).is_some(), "it was given back");
+    }
+
+    #[test]
+    fn hosts_are_asked_for_only_where_a_tcp_socket_was_passed_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = |name| {
+            format!(
+                "[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"{name}.example:1\"]\n\
+                 [[iscsi]]\ntarget = \"iqn.2026-01.example:{name}\"\nlisten = [\"store.example:3260\"]\ndisks = [\"{name}\"]\n"
+            )
+        };
+        let text = format!("control = \"/c\"\nhttp = \"off\"\n{}{}", target("x"), target("y"));
+        let spec = config::file::parse(&text, "x".parse().unwrap()).unwrap();
+        let sockets = inherited(folder.path(), &["a"]);
+        assert_eq!(
+            sockets.hosts(&spec).into_iter().collect::<Vec<_>>(),
+            ["store.example:3260", "x.example:1", "y.example:1"]
+        );
+        sockets.sockets().truncate(1);
+        assert!(sockets.hosts(&spec).is_empty(), "a unix socket has no host");
+        assert!(Inherited::default().hosts(&spec).is_empty());
     }
 
     #[test]
