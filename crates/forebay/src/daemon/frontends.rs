@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use super::inherited::Inherited;
 use super::iscsi::{Portals, UnitDisk};
 use super::listener::{Listener, ListenerState, Served};
+use super::names::Names;
 use super::opener::Ready;
 use super::unix::UnixSocket;
 use super::vhost_user::{VhostUser, VhostUserState};
@@ -41,6 +42,7 @@ pub(super) struct Missing {
 #[derive(Debug)]
 pub(super) struct Frontends {
     pub(super) inherited: Arc<Inherited>,
+    names: Arc<Names>,
     events: EventSender,
     portals: Portals,
     bound: Mutex<Bound>,
@@ -70,8 +72,14 @@ impl fmt::Debug for Accepting {
 
 impl Frontends {
     pub(super) fn new(inherited: Arc<Inherited>, events: EventSender) -> Frontends {
-        let portals = Portals::new(inherited.clone());
-        Frontends { inherited, events, portals, bound: Mutex::default() }
+        let names = Arc::<Names>::default();
+        let portals = Portals::new(inherited.clone(), names.clone());
+        Frontends { inherited, names, events, portals, bound: Mutex::default() }
+    }
+
+    /// Hosts that were not found may be known by now: whoever tries disks again asks for them once more.
+    pub(super) fn look_again(&self) {
+        self.names.ask_again();
     }
 
     /// Lets clients find a disk wherever the configuration says, and they do not yet.
@@ -173,7 +181,7 @@ impl Frontends {
         if let Some(known) = self.bound().listeners.get(&place) {
             return Ok(known.clone());
         }
-        let listener = Listener::bind(spec, &self.inherited).await?;
+        let listener = Listener::bind(spec, &self.inherited, &self.names).await?;
         let bound = (listener.state(), listener.served());
         let (serving, served) = (listener.serve(self.events.clone()), bound.1.clone());
         self.spawn(async move {

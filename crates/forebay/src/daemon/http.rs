@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use super::control::{ControlState, lock};
 use super::listener::{BoundTcp, bind_tcp};
 use super::metrics::{self, Format};
+use super::names::Names;
 
 /// What clients may take. Each connection ends by itself, so that nobody waits for a place for ever.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +86,7 @@ pub(super) async fn open(state: &Arc<ControlState>) {
 }
 
 async fn serve(state: &Arc<ControlState>, address: &str) -> Result<()> {
-    let listener = bind_tcp(address, &state.frontends.inherited).await?;
+    let listener = bind_tcp(address, &state.frontends.inherited, &Names::default()).await?;
     let (end, ends) = oneshot::channel::<()>();
     *lock(&state.http.serving) = Some(Serving { address: listener.local_addr()?, _end: end });
     tokio::spawn(connections(listener, router(state.clone()), LIMITS, ends));
@@ -155,7 +156,8 @@ mod tests {
 
     /// A port with one place; where it is, and what ends it.
     async fn port(headers: Duration, whole: Duration) -> (SocketAddr, oneshot::Sender<()>) {
-        let listener = bind_tcp("127.0.0.1:0", &Inherited::default()).await.unwrap();
+        let listener =
+            bind_tcp("127.0.0.1:0", &Inherited::default(), &Names::default()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/", get(|| async { "here" }))
@@ -219,7 +221,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_ends_finishes_its_answer_and_its_address_is_free() {
-        let listener = bind_tcp("127.0.0.1:0", &Inherited::default()).await.unwrap();
+        let listener =
+            bind_tcp("127.0.0.1:0", &Inherited::default(), &Names::default()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (asked, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (is_asked, is_to_finish) = (asked.clone(), finish.clone());
@@ -236,7 +239,7 @@ mod tests {
         asked.notified().await;
         drop(end);
         while TcpStream::connect(address).await.is_ok() {}
-        bind_tcp(&address.to_string(), &Inherited::default()).await.unwrap();
+        bind_tcp(&address.to_string(), &Inherited::default(), &Names::default()).await.unwrap();
         finish.notify_one();
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();

@@ -115,11 +115,6 @@ impl Inherited {
         Ok(Some((listener, Lent { from: self.clone(), socket })))
     }
 
-    /// True when none is left.
-    pub(super) fn is_empty(&self) -> bool {
-        self.sockets().is_empty()
-    }
-
     /// Closes and reports those that no part of the configuration asks for.
     ///
     /// # Errors
@@ -274,6 +269,6 @@ mod tests {
         assert!(sockets.take_tcp(&[address]).unwrap().is_none());
         let asked = sockets.take_unix(&folder.path().join("a")).unwrap();
         assert!(asked.is_some(), "what is asked for stays");
-        assert!(sockets.is_empty());
+        assert!(sockets.sockets().is_empty());
     }
 }

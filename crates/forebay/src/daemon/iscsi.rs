@@ -27,6 +27,7 @@ mod login;
 
 use super::inherited::Inherited;
 use super::listener::{ACCEPT_PAUSE, BoundTcp, LEFT, ListenerState, bind_tcp};
+use super::names::Names;
 use super::pdu_log::PduFile;
 use super::reservations::Kept;
 use crate::config::iscsi::IscsiSpec;
@@ -42,6 +43,7 @@ const TURNED_AWAY_MAX: usize = 32;
 #[derive(Debug)]
 pub struct Portals {
     inherited: Arc<Inherited>,
+    names: Arc<Names>,
     bound: Mutex<Bound>,
 }
 
@@ -105,8 +107,8 @@ pub struct UnitDisk {
 
 impl Portals {
     /// None yet; some may listen already.
-    pub fn new(inherited: Arc<Inherited>) -> Portals {
-        Portals { inherited, bound: Mutex::default() }
+    pub(super) fn new(inherited: Arc<Inherited>, names: Arc<Names>) -> Portals {
+        Portals { inherited, names, bound: Mutex::default() }
     }
 
     /// Makes a disk the logical unit that `targets` say, if any, of a target that is there, or of a new one, and shows that
@@ -235,7 +237,8 @@ impl Portals {
         let (served, new) = match known {
             Some(served) => (served, None),
             None => {
-                let portal = IscsiPortal::bind(targets, address, &self.inherited).await?;
+                let portal =
+                    IscsiPortal::bind(targets, address, &self.inherited, &self.names).await?;
                 let (state, served) = (portal.state.clone(), portal.served.clone());
                 let bound = BoundPortal {
                     address: portal.listener.local_addr()?,
@@ -435,8 +438,9 @@ impl IscsiPortal {
         targets: &[IscsiSpec],
         address: &str,
         inherited: &Inherited,
+        names: &Names,
     ) -> Result<IscsiPortal> {
-        let listener = bind_tcp(address, inherited).await?;
+        let listener = bind_tcp(address, inherited, names).await?;
         let is_here = |target: &&IscsiSpec| target.portals.iter().any(|place| place.0 == address);
         let here = targets.iter().filter(is_here);
         let room = here.fold(0_u32, |room, target| room.saturating_add(target.connections_max));

@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use forebay_frontends::nbd::{Export, Greeted, Handshake, Negotiated, Outcome};
 use forebay_host::events::{EventSender, Severity};
 use forebay_shard::DiskHandle;
@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use super::control::lock;
 use super::inherited::{Inherited, Lent};
+use super::names::Names;
 use super::places::Entry;
 use super::unix::UnixSocket;
 use crate::config::ListenerSpec;
@@ -39,9 +40,6 @@ pub use state::ListenerState;
 
 /// Time for a handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time to find the name of an address. Other places of a disk, and other disks, wait for that.
-/// A name server that is dead takes 5 s of it, twice at most.
-const BIND_TIME_MAX: Duration = Duration::from_secs(15);
 /// Time that a listener has to close.
 const GONE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Pause after the kernel refused to accept (out of file descriptors): it will not succeed at once.
@@ -171,7 +169,11 @@ impl Listener {
     ///
     /// # Errors
     /// The address is in use or cannot be had.
-    pub async fn bind(spec: &ListenerSpec, inherited: &Inherited) -> Result<Listener> {
+    pub(super) async fn bind(
+        spec: &ListenerSpec,
+        inherited: &Inherited,
+        names: &Names,
+    ) -> Result<Listener> {
         let (kind, address) = match &spec.address {
             Address::Unix(path, access) => {
                 let (socket, listener) = UnixSocket::bind(path, access, inherited)?;
@@ -180,7 +182,7 @@ impl Listener {
                 (Kind::Unix { _socket: socket, listener }, address)
             }
             Address::Tcp(address) => {
-                let listener = bind_tcp(address, inherited).await?;
+                let listener = bind_tcp(address, inherited, names).await?;
                 let bound = listener.local_addr()?.to_string();
                 (Kind::Tcp(listener), bound)
             }
@@ -272,22 +274,19 @@ impl Deref for BoundTcp {
 /// Listens at a TCP address, or takes the socket that listens there already.
 ///
 /// # Errors
-/// The kernel's, with what helps.
-pub(super) async fn bind_tcp(address: &str, inherited: &Inherited) -> Result<BoundTcp> {
-    let bound = timeout(BIND_TIME_MAX, bind_patiently(address, inherited)).await;
-    bound.unwrap_or_else(|_| bail!("cannot listen at {address}: its name is not found in time"))
-}
-
-async fn bind_patiently(address: &str, inherited: &Inherited) -> Result<BoundTcp> {
-    if !inherited.is_empty()
-        && let Ok(addresses) = tokio::net::lookup_host(address).await
-        && let Some((listener, lent)) = inherited.take_tcp(&addresses.collect::<Vec<_>>())?
-    {
+/// Its host is not found; the kernel's, with what helps.
+pub(super) async fn bind_tcp(
+    address: &str,
+    inherited: &Inherited,
+    names: &Names,
+) -> Result<BoundTcp> {
+    let addresses = names.find(address).await?;
+    if let Some((listener, lent)) = inherited.take_tcp(&addresses)? {
         listener.set_nonblocking(true)?;
         return Ok(BoundTcp { listener: TcpListener::from_std(listener)?, _lent: Some(lent) });
     }
     let own = |listener| BoundTcp { listener, _lent: None };
-    TcpListener::bind(address).await.map(own).map_err(|error| {
+    TcpListener::bind(&*addresses).await.map(own).map_err(|error| {
         let why = why_not(error.kind(), rustix::process::geteuid().as_raw());
         anyhow::Error::new(error).context(format!("cannot listen at {address}: {why}"))
     })
@@ -381,13 +380,16 @@ mod tests {
     async fn said(address: &str) -> String {
         format!(
             "{:#}",
-            bind_tcp(address, &Inherited::default()).await.expect_err("nobody can listen there")
+            bind_tcp(address, &Inherited::default(), &Names::default())
+                .await
+                .expect_err("nobody can listen there")
         )
     }
 
     #[tokio::test]
     async fn an_address_that_cannot_be_listened_at_is_told_with_what_helps() {
-        let other = bind_tcp("127.0.0.1:0", &Inherited::default()).await.unwrap();
+        let other =
+            bind_tcp("127.0.0.1:0", &Inherited::default(), &Names::default()).await.unwrap();
         let taken = said(&other.local_addr().unwrap().to_string()).await;
         assert!(taken.contains("another server is there; stop it"), "{taken}");
         let elsewhere = said("203.0.113.1:10809").await;

@@ -55,6 +55,7 @@ mod kept;
 pub mod listener;
 pub(crate) mod metrics;
 mod move_shard;
+mod names;
 mod observed;
 mod opener;
 mod opening;

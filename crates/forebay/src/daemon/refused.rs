@@ -133,6 +133,7 @@ pub(super) async fn open(
 
 async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decision>) -> Response {
     let _ = tokio::time::timeout(ANSWER_MAX, placement::place_again(&state)).await;
+    state.frontends.look_again();
     respond(&name, serve(&state, &name, decision).await)
 }
 
@@ -348,6 +349,7 @@ pub(super) async fn follow(state: Arc<ControlState>) {
         let placing = state.clone();
         let placing = tokio::spawn(async move { placement::place_again(&placing).await });
         let _ = tokio::time::timeout(LOOK_MAX, placing).await;
+        state.frontends.look_again();
         try_again(&state, |disk| disk.is_tried_again).await;
         for name in state.unattached() {
             let Ok(_one) = state.opening_turn().await else { continue };

@@ -48,6 +48,7 @@ impl ControlState {
                 return ready.iter().map(missing).collect();
             }
         };
+        self.frontends.look_again();
         let ready = lock(&self.lists.ready).clone();
         let mut missing = Vec::new();
         for disk in ready.iter().filter(|disk| disk.disk.ended().is_none()) {

@@ -22,7 +22,7 @@ async fn a_target_takes_no_disk_of_another_shard() {
     let [a, b] = ["a", "b"].map(|name| Name(name.into()));
     let mut targets = targets_with("a", &["127.0.0.1:0"]);
     targets[0].luns.insert(4, b.clone());
-    let portals = Portals::new(Arc::default());
+    let portals = Portals::new(Arc::default(), Arc::default());
     let (first, _shard) = testing::hung_as(1, 1 << 20);
     let (_kept, errors) = portals.attach(&targets, &a, unit_disk(&first, 1 << 20)).await;
     assert!(errors.is_empty(), "{errors:?}");
@@ -54,7 +54,7 @@ async fn an_address_that_cannot_be_had_keeps_a_disk_from_no_other_and_is_tried_a
     let (targets, name) = (targets(&[&address, "127.0.0.1:0"]), Name("db".into()));
     // It was opened with half of its size.
     let (handle, _shard) = testing::hung(2 << 20);
-    let portals = Portals::new(Arc::default());
+    let portals = Portals::new(Arc::default(), Arc::default());
     let mut kept = Vec::new();
     for new in [1, 0] {
         let (portals, errors) = portals.attach(&targets, &name, unit_disk(&handle, 1 << 20)).await;
@@ -84,7 +84,7 @@ async fn an_address_that_cannot_be_had_keeps_a_disk_from_no_other_and_is_tried_a
 
 #[tokio::test]
 async fn a_disk_that_has_ended_leaves_its_number_to_the_next_and_nothing_behind() {
-    let portals = Portals::new(Arc::default());
+    let portals = Portals::new(Arc::default(), Arc::default());
     let mut kept = Vec::new();
     let mut before: Option<(String, DiskHandle)> = None;
     for disk in 0..300 {
