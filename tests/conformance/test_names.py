@@ -60,7 +60,10 @@ def a_name_server_that_is_dead_is_asked_once_for_all_disks(bed):
     with open(bed.path("names.server-log"), "w") as log:
         process = bed.spawn([*server.prefix, bed.program, "serve", "--config", bed.path("forebay.toml")],
                             stdout=log, stderr=log, env=environment)
-    manager.hear("READY", seconds=60)
+    while manager.hear("STATUS", seconds=60) != "%d of %d disks open" % (DISKS, DISKS):
+        pass
+    assert int(manager.hear("EXTEND_TIMEOUT_USEC")) >= 60e6, "a start that waits for names has time"
+    manager.hear("READY")
     assert server.questions() == 1, server.count
     # Who tries again wants to know it anew.
     said = bed.run([bed.program, "disk", "open", "d7", "--control", bed.path("control")], code=None).stderr

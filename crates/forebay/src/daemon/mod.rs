@@ -22,6 +22,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use forebay_host::events::{EventSender, Severity};
@@ -91,7 +92,7 @@ use control::ControlState;
 use flash::{Flash, FlashGuard};
 use frontends::Frontends;
 use inherited::Inherited;
-use opener::Opener;
+use opener::{Opener, Ready};
 use questions::{START_MAX, Silence};
 use unix::UnixSocket;
 use watch::Watch;
@@ -306,6 +307,10 @@ async fn open_flash(
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
 
+/// A start that waits for the names of hosts asks systemd for time this often. Messages of many disks at once would leave no
+/// room for the one that it is ready.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
 /// Opens every disk, then lets clients find those that can be served.
 ///
 /// # Errors
@@ -361,9 +366,22 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
         });
         bail!("{reason}{kept}");
     }
+    attach_disks(control, ready).await
+}
+
+/// Lets clients find disks that were opened.
+///
+/// # Errors
+/// They find none anywhere.
+async fn attach_disks(control: &ControlState, ready: Vec<Ready>) -> Result<()> {
     let mut missing = Vec::new();
     let mut is_found = false;
+    let mut told = Instant::now();
     for disk in ready {
+        if told.elapsed() >= TOLD_EVERY {
+            systemd::attaching();
+            told = Instant::now();
+        }
         let name = disk.name.clone();
         match control.serve(disk).await {
             Ok(()) => is_found = true,

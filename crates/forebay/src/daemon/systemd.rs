@@ -3,6 +3,7 @@
 //! | when | message |
 //! |---|---|
 //! | a disk is opened at the start | STATUS, and more time for the start |
+//! | disks are attached at the start, which takes long | more time for the start |
 //! | clients can attach | READY, STATUS |
 //! | a disk ends, is refused or is served after all | STATUS |
 //! | SIGHUP, before and after | RELOADING, READY |
@@ -89,6 +90,11 @@ pub(super) fn starting(open: usize, disks: usize) {
         NotifyState::Status(&format!("{open} of {disks} disks open")),
         more_time(OPENING_TIME_MAX),
     ]);
+}
+
+/// Disks that are open are attached, which takes long only where no name server answers.
+pub(super) fn attaching() {
+    tell(&[more_time(OPENING_TIME_MAX)]);
 }
 
 /// Clients can attach; or a reload is over.
