@@ -1,6 +1,7 @@
 """Listeners and portals that are given by name, and a name server that does not answer."""
 import json
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -72,3 +73,23 @@ def a_name_server_that_is_dead_is_asked_once_for_all_disks(bed):
     assert server.questions() >= 2
     eventually(lambda: server.questions() >= 3, "it is tried again by itself")
     end(process)
+
+
+@test(forebay_only=True)
+def a_start_that_is_ended_has_let_no_hypervisor_in(bed):
+    """Exit code 0 says that everything in flight was answered and is durable."""
+    server, device = DeadNameServer(bed), bed.path("a.vhost")
+    entry = '[[disk]]\nname = "%s"\nbackend = "mem:1MiB"\nram = "1MiB"\n%s\n'
+    with open(bed.path("forebay.toml"), "w") as f:
+        f.write('state-dir = "%s"\ncontrol = "%s"\nhttp = "off"\n' % (bed.path("state"), bed.path("control"))
+                + entry % ("a", 'vhost-user = "%s"' % device) + entry % ("b", 'nbd = ["%s:10809"]' % HOST))
+    with open(bed.path("names.server-log"), "w") as log:
+        process = bed.spawn([*server.prefix, bed.program, "serve", "--config", bed.path("forebay.toml")],
+                            stdout=log, stderr=log, env=dict(os.environ, RES_OPTIONS="timeout:30"))
+    eventually(server.questions, "the second disk is being attached")
+    with socket.socket(socket.AF_UNIX) as hypervisor:
+        hypervisor.connect(device)
+        hypervisor.sendall(struct.pack("=III", 1, 1, 0))  # GET_FEATURES
+        assert not select.select([hypervisor], [], [], 1)[0], "it was let in"
+        end(process)
+    assert not os.path.exists(device)
