@@ -316,7 +316,8 @@ impl CacheIndex {
             pages: self.config.pages.into(),
             last_page: self.place.durable_page,
             regions: self.geometry.regions.into(),
-            regions_marked: marks.count(),
+            // Where all is marked, that is also what the last word has beyond them.
+            regions_marked: marks.count().min(self.geometry.regions.into()),
             region_bytes: 1 << marks.shift(),
             is_warm: self.restored.is_some(),
             blocks_found: self.restored.map_or(0, |restored| restored.found),

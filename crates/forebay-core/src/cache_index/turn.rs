@@ -105,6 +105,13 @@ impl CacheIndex {
         self.waiting.retain(|&waiting| waiting != key);
     }
 
+    /// What a dead process had sent can land no more. A flush that began before says nothing of it.
+    pub(crate) fn note_settled(&mut self, flushes: PrimaryFlushes) {
+        if let Turn::Flushing(number, _) = &mut self.marking.turn {
+            *number = flushes.starts + 1;
+        }
+    }
+
     /// Clears marks whose time has come. `writes`: what is being written to primary storage, which stays marked.
     pub(crate) fn advance_marks(
         &mut self,
@@ -137,6 +144,10 @@ impl CacheIndex {
                 }
                 Turn::Gathering(Some(_)) => break,
                 Turn::Flushing(number, _) if flushes.succeeded >= number => {
+                    // What a dead process had sent may land yet.
+                    if cx.is_unsettled {
+                        break;
+                    }
                     *turn = Turn::Recording(cache.changes());
                 }
                 Turn::Flushing(_, until) if cx.now >= until => return IndexWants::Flush,

@@ -98,7 +98,7 @@ impl Parts {
     /// flushed after the last write to it.
     pub(super) fn close_ring(&mut self, flushed: bool, cx: &mut Cx<'_>) {
         let has_flushed = (flushed || self.primary.is_flushed()) && !cx.config.backend.read_only;
-        let is_safe = self.is_idle(cx) && has_flushed;
+        let is_safe = self.is_idle(cx) && has_flushed && !cx.is_unsettled;
         if self.cache_index.as_mut().is_some_and(|index| index.close(is_safe)) {
             self.run(cx);
         }

@@ -112,6 +112,51 @@ fn a_read_only_run_clears_no_mark_of_the_one_before() {
 }
 
 #[test]
+fn what_a_dead_process_wrote_stays_marked_until_a_flush_after_the_last_of_it_can_land() {
+    let marked = |rig: &Rig| rig.engine.statistics(rig.now).ring.expect("a ring").regions_marked;
+    let mut rig = Rig::new(with_ring(16));
+    rig.fill(0..8);
+    rig.settle_ring();
+    rig.write(900, 0, 4096, 7);
+    rig.settle_until("W 0+4096");
+    let restart = || {
+        let (mut next, _) = rig.restarted().expect("warm");
+        next.engine.set_unsettled(true);
+        next.tick(0);
+        next
+    };
+    // A flush that ended before, and one that is under way then.
+    for is_under_way in [false, true] {
+        let mut next = restart();
+        next.find("F 0+0");
+        if !is_under_way {
+            next.settle_ring();
+        }
+        assert!(marked(&next) > 0);
+        next.engine.set_unsettled(false);
+        while let Some(at) = next.drawn().iter().position(|io| io == "F 0+0") {
+            next.complete(at, IoStatus::Ok);
+            if is_under_way {
+                assert!(marked(&next) > 0, "it says nothing of what landed meanwhile");
+                break;
+            }
+        }
+        next.tick(1_000);
+        next.settle_ring();
+        assert_eq!(marked(&next), 0);
+    }
+    // An end before that leaves the marks to the next start.
+    let mut ended = restart();
+    ended.engine.shut_down(ended.now, &mut ended.actions);
+    ended.run_actions();
+    ended.settle_ring();
+    ended.engine.close_ring(ended.now, true, &mut ended.actions);
+    ended.run_actions();
+    ended.settle_ring();
+    assert!(marked(&ended.restarted().expect("warm").0) > 0);
+}
+
+#[test]
 fn a_ring_that_begins_in_a_read_only_run_marks_what_a_former_run_may_not_have_flushed() {
     for is_unanswered in [false, true] {
         let mut config = with_ring(16);
