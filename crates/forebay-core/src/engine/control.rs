@@ -237,12 +237,8 @@ impl Engine {
     /// Whether primary storage may still carry out what a former process sent. What is read there meanwhile is not cached.
     pub fn set_unsettled(&mut self, is_unsettled: bool) {
         let was_unsettled = std::mem::replace(&mut self.shared.is_unsettled, is_unsettled);
-        let Parts { cache_index, primary, .. } = &mut self.parts;
-        if let Some(index) = cache_index
-            && was_unsettled
-            && !is_unsettled
-        {
-            index.note_settled(primary.flushes());
+        if was_unsettled && !is_unsettled {
+            self.parts.note_settled(&self.shared);
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Primary {
     flushes: Flushes,
     losses: Losses,
     former: Former,
+    /// Flushes up to this number say nothing of what landed late.
+    landed: u64,
     /// Its flushes flush nothing: what a former run wrote may be lost as long as it is served.
     is_read_only: bool,
     /// The disk begins with a flush, and none has ended well yet.
@@ -54,6 +56,8 @@ enum Former {
     Unknown,
     /// Perhaps lost, and that was said.
     AtRisk,
+    /// Flushed, but for what landed since, and nobody has acknowledged.
+    Landed,
     /// Flushed.
     Safe,
 }
@@ -65,6 +69,7 @@ impl Primary {
             flushes: Flushes::new(requests_max),
             losses: Losses::default(),
             former: Former::Unknown,
+            landed: 0,
             wants_first_flush: false,
             since: Unflushed::default(),
             before: Unflushed::default(),
@@ -91,6 +96,14 @@ impl Primary {
         self.before.ranges().iter().chain(self.since.ranges()).copied()
     }
 
+    /// What a dead process had sent can land no more: it may have done so since the last flush.
+    pub(crate) fn note_settled(&mut self) {
+        self.landed = self.flushes.seen().starts;
+        if self.former == Former::Safe {
+            self.former = Former::Landed;
+        }
+    }
+
     /// True until the first good flush: a former run may have written anything.
     pub(crate) fn is_unknown(&self) -> bool {
         self.former != Former::Safe
@@ -109,15 +122,16 @@ impl Primary {
     /// The destager flushed it; without writes beside the log that covers everything.
     pub(crate) fn note_destage_flushed(&mut self) {
         if self.unflushed_bytes() == 0 && !self.flushes.is_in_flight() {
-            self.note_flushed();
+            self.note_flushed(true);
         }
     }
 
-    fn note_flushed(&mut self) {
+    /// `all`: the flush began after the last of a dead process could land.
+    fn note_flushed(&mut self, all: bool) {
         if !self.is_read_only {
-            self.former = Former::Safe;
+            self.former = if all { Former::Safe } else { Former::Landed };
         }
-        self.wants_first_flush = false;
+        self.wants_first_flush &= !all;
         self.before.clear();
         self.losses.note_flushed(self.since.bytes() == 0);
     }
@@ -191,7 +205,7 @@ impl Primary {
     /// The flush in flight ended well: those whom it covers, to be given back to [`Primary::recycle`].
     pub(crate) fn on_flushed(&mut self) -> Vec<Key> {
         let covered = self.flushes.succeed();
-        self.note_flushed();
+        self.note_flushed(self.flushes.seen().succeeded > self.landed);
         covered
     }
 

@@ -37,7 +37,7 @@ use forebay_io::reactor::Reactor;
 use crate::status::{DiskStatus, PrimaryState};
 use answers::Waiting;
 use detach::Detaching;
-use ending::Ending;
+use ending::{Ending, Stage};
 use storage::Storage;
 
 mod answers;
@@ -263,7 +263,9 @@ impl ShardDisk {
     /// A turn begins: what the passing of time brings.
     pub(crate) fn begin_turn(&mut self, now: Nanos, reactor: &mut Reactor) {
         self.storage.wake(now, reactor);
-        if self.port.engine.is_unsettled() && !self.storage.backend.holds_changes() {
+        // The flush that a disk ends with says nothing of what lands after it.
+        let may_settle = matches!(self.ending.stage, Stage::Serving | Stage::Draining);
+        if may_settle && self.port.engine.is_unsettled() && !self.storage.backend.holds_changes() {
             self.port.engine.set_unsettled(false);
         }
         // Before what time brings: that may ask for copies out of RAM that is to be given back then.

@@ -11,7 +11,7 @@
 //! In a mode with a log, the log has all that was acknowledged, and a disk begins without that flush.
 
 use crate::action::{Event, ReplyData};
-use crate::cx::Cx;
+use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
 use crate::geometry::ByteRange;
 use crate::request::Request;
@@ -38,10 +38,25 @@ impl Parts {
 
     /// The disk begins: flushes what a former run may have written.
     pub(in crate::engine) fn begin(&mut self, cx: &mut Cx<'_>) {
-        if !cx.config.backend.read_only && !self.mode.logs() {
+        self.want_first_flush(cx.shared);
+        self.tick(cx);
+    }
+
+    /// What a dead process had sent can land no more: flushes what of it has.
+    pub(in crate::engine) fn note_settled(&mut self, shared: &Shared) {
+        if let Some(index) = &mut self.cache_index {
+            index.note_settled(self.primary.flushes());
+        }
+        self.primary.note_settled();
+        if self.refuses.is_none() {
+            self.want_first_flush(shared);
+        }
+    }
+
+    fn want_first_flush(&mut self, shared: &Shared) {
+        if !shared.config.backend.read_only && !self.mode.logs() {
             self.primary.want_first_flush();
         }
-        self.tick(cx);
     }
 
     /// The request is answered when a flush that starts from now on has ended.

@@ -66,6 +66,7 @@ fn what_is_read_while_writes_of_a_former_process_may_land_is_not_kept() {
     // They land.
     rig.backend.fill(0xAB);
     rig.engine.set_unsettled(false);
+    rig.settle();
     for _ in 0..2 {
         for block in 0..4 {
             rig.expect_bytes(block * 4096, 4096, 0xAB);

@@ -302,6 +302,37 @@ fn what_an_earlier_engine_wrote_may_be_lost_until_the_first_good_flush() {
 
 /// What the run before wrote, and did not flush, is read, and cached.
 #[test]
+fn what_a_dead_process_wrote_late_may_be_lost_until_a_flush_after_it_and_fails_no_flush() {
+    let mut rig = Rig::new(config());
+    rig.engine.set_unsettled(true);
+    rig.begin();
+    rig.settle();
+    // It lands now, and nobody has acknowledged it.
+    rig.backend[..4096].fill(9);
+    rig.engine.set_unsettled(false);
+    rig.expect_bytes(0, 4096, 9);
+    assert!(rig.engine.next_deadline() <= rig.now, "an idle disk is flushed, too");
+    rig.tick(0);
+    let flush = rig.find("F 0+0");
+    rig.backend[..4096].fill(0);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert!(!rig.events.contains(&Event::FormerWritesAtRisk), "{:?}", rig.events);
+    rig.complete(flush, IoStatus::IoError);
+    rig.expect_bytes(0, 4096, 0);
+    rig.submit(1, 0, 0, Op::Flush);
+    rig.settle();
+    assert_eq!(rig.replied(1).1, IoStatus::Ok);
+    // From then on nothing is lost.
+    rig.settle_ring();
+    rig.expect_bytes(4096, 4096, 1);
+    rig.backend[4096..8192].fill(2);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.expect_bytes(4096, 4096, 1);
+}
+
+#[test]
 fn a_flush_of_a_disk_that_is_only_read_makes_nothing_safe() {
     let mut read_only = config();
     read_only.backend.read_only = true;
