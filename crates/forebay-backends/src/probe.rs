@@ -249,6 +249,19 @@ impl Probe {
         self.look()
     }
 
+    /// The same, with the size that whoever opens it now sees: a connection to a server tells that of when it was made.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn look_anew(&self) -> io::Result<Look> {
+        let look = self.look_durably()?;
+        Ok(match self.export(false) {
+            Ok(Some(export)) => Look { size: export.properties().size, ..look },
+            // A server that has no connection to spare says so to whoever opens it.
+            Ok(None) | Err(_) => look,
+        })
+    }
+
     /// Makes what a look tells durable. The kernel tells of a write that failed once: who opens primary storage after this
     /// hears nothing of it.
     ///

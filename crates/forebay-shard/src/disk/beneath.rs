@@ -34,7 +34,7 @@ impl ShardDisk {
         if self.is_ending() || self.is_detaching() {
             return Err(ENDING.to_owned());
         }
-        if self.port.engine.is_held(now) {
+        if self.is_quiesced(now) {
             return Err(QUIESCED.to_owned());
         }
         self.port.is_held = true;
@@ -47,7 +47,7 @@ impl ShardDisk {
     /// # Errors
     /// An administrator keeps destaging from that.
     pub(crate) fn check_leave(&self, now: Nanos) -> Result<(), String> {
-        if self.port.engine.is_held(now) {
+        if self.is_quiesced(now) {
             return Err(QUIESCED.to_owned());
         }
         match self.port.engine.log_statistics(now) {
@@ -120,7 +120,7 @@ impl ShardDisk {
         if self.is_ending() || self.is_detaching() || !self.port.is_held {
             return Err(ENDING.to_owned());
         }
-        if self.port.engine.is_held(now) {
+        if self.is_quiesced(now) {
             return Err(QUIESCED.to_owned());
         }
         if leaves_pool && self.port.engine.mode().logs() {

@@ -190,6 +190,11 @@ impl ShardDisk {
         Ok(self.holds.last)
     }
 
+    /// True while an administrator holds destaging. It is also held for a moment while a disk grows, which hinders nobody.
+    pub(super) fn is_quiesced(&self, now: Nanos) -> bool {
+        self.holds.is_open && self.port.engine.is_held(now)
+    }
+
     /// Begins no destaging for a moment more, or for `span` from now on if primary storage stands still: true then.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ async fn note_growth(served: &Arc<ServedDisk>) -> Result<()> {
     if !served.is_looked_at() {
         return Ok(());
     }
-    let look = served.look(Probe::look_durably).await;
+    let look = served.look(Probe::look_anew).await;
     let look = look.context("cannot see how long primary storage is")?;
     // A size that it cannot have is none that it gets by being opened.
     if look.size <= served.handle.size() {
