@@ -237,6 +237,16 @@ impl DaemonSpec {
     pub fn file(&self) -> Option<&Path> {
         self.sources.as_ref()?.file.as_deref()
     }
+
+    /// `HOST:PORT` of the listeners and portals of disks.
+    pub fn tcp_addresses(&self) -> impl Iterator<Item = &String> {
+        let of_listeners = self.listeners.iter().filter_map(|listener| match &listener.address {
+            Address::Tcp(address) => Some(address),
+            Address::Unix(..) => None,
+        });
+        let of_portals = self.targets.iter().flat_map(|target| &target.portals);
+        of_listeners.chain(of_portals.map(|portal| &portal.0))
+    }
 }
 
 /// Connections that a listener has open at a time, unless told otherwise.

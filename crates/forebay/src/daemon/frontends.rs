@@ -77,6 +77,11 @@ impl Frontends {
         Frontends { inherited, names, events, portals, bound: Mutex::default() }
     }
 
+    /// Looks up what a start is to listen at, before any disk is attached.
+    pub(super) async fn look_up(&self, spec: &DaemonSpec) {
+        self.names.look_up(spec.tcp_addresses()).await;
+    }
+
     /// Hosts that were not found may be known by now: whoever tries disks again asks for them once more.
     pub(super) fn look_again(&self) {
         self.names.ask_again();

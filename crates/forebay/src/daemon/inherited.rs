@@ -22,7 +22,6 @@ use listenfd::ListenFd;
 
 use super::preflight;
 use crate::config::DaemonSpec;
-use crate::config::values::Address;
 
 /// The sockets that nobody has taken yet.
 #[derive(Clone, Debug, Default)]
@@ -125,7 +124,8 @@ impl Inherited {
         events: &EventSender,
     ) -> Result<Inherited> {
         let spec = spec.clone();
-        let close = move || (self.close_unasked(&spec), self);
+        let look_up = |host: &String| host.to_socket_addrs().map(Iterator::collect);
+        let close = move || (self.close_unasked(&spec, look_up), self);
         let (unasked, asked) = tokio::task::spawn_blocking(close).await?;
         for text in unasked {
             events.report(None, Severity::Warning, text);
@@ -134,14 +134,26 @@ impl Inherited {
     }
 
     /// Closes those that nothing asks for: what to say of each. May ask for the addresses of hosts.
-    fn close_unasked(&self, spec: &DaemonSpec) -> Vec<String> {
+    fn close_unasked(
+        &self,
+        spec: &DaemonSpec,
+        look_up: impl Fn(&String) -> io::Result<Vec<SocketAddr>>,
+    ) -> Vec<String> {
         let paths: Vec<PathBuf> =
             preflight::unix_sockets(spec).into_iter().map(|(path, _)| path).collect();
-        let hosts = self.hosts(spec).into_iter();
-        let addresses: Vec<SocketAddr> =
-            hosts.flat_map(|host| host.to_socket_addrs().into_iter().flatten()).collect();
+        let (mut addresses, mut unknown) = (Vec::new(), Vec::new());
+        for host in self.hosts(spec) {
+            match look_up(host) {
+                Ok(found) => addresses.extend(found),
+                // It may be one of these, and is asked for again.
+                Err(_) => unknown
+                    .extend(host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok())),
+            }
+        }
         let is_asked = |socket: &Socket| {
-            paths.iter().any(|path| socket.is_at(path)) || socket.is_one_of(&addresses)
+            paths.iter().any(|path| socket.is_at(path))
+                || socket.is_one_of(&addresses)
+                || matches!(socket, Socket::Tcp(own, _) if unknown.contains(&own.port()))
         };
         self.sockets().extract_if(.., |socket| !is_asked(socket)).map(|it| it.unasked()).collect()
     }
@@ -152,12 +164,7 @@ impl Inherited {
         if !self.sockets().iter().any(|socket| matches!(socket, Socket::Tcp(..))) {
             return BTreeSet::new();
         }
-        let of_listeners = spec.listeners.iter().filter_map(|listener| match &listener.address {
-            Address::Tcp(address) => Some(address),
-            Address::Unix(..) => None,
-        });
-        let of_portals = spec.targets.iter().flat_map(|target| &target.portals);
-        of_listeners.chain(of_portals.map(|portal| &portal.0)).chain(&spec.http).collect()
+        spec.tcp_addresses().chain(&spec.http).collect()
     }
 
     fn sockets(&self) -> MutexGuard<'_, Vec<Socket>> {
@@ -246,6 +253,25 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_at_the_port_of_a_host_that_is_not_found_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let sockets = inherited(folder.path(), &[]);
+        let port = match &sockets.sockets()[0] {
+            Socket::Tcp(address, _) => address.port(),
+            Socket::Unix(..) | Socket::Other(_) => panic!("there is one of TCP alone"),
+        };
+        let said = |port: u16| {
+            let text = format!(
+                "control = \"/c\"\nhttp = \"off\"\n[[disk]]\nname = \"x\"\nbackend = \"mem:1MiB\"\nnbd = [\"store.example:{port}\"]\n"
+            );
+            let spec = config::file::parse(&text, "x".parse().unwrap()).unwrap();
+            sockets.close_unasked(&spec, |_| Err(io::ErrorKind::NotFound.into())).len()
+        };
+        assert_eq!(said(port), 0, "nobody knows that it is another one");
+        assert_eq!(said(port - 1), 1);
+    }
+
+    #[test]
     fn a_socket_that_nothing_asks_for_is_closed_and_named() {
         let folder = tempfile::tempdir().unwrap();
         let sockets = inherited(folder.path(), &["a", "b"]);
@@ -259,7 +285,8 @@ mod tests {
             folder.path().display()
         );
         let spec = config::file::parse(&text, "x".parse().unwrap()).unwrap();
-        let mut said = sockets.close_unasked(&spec);
+        let nowhere = |_: &String| Ok(Vec::new());
+        let mut said = sockets.close_unasked(&spec, nowhere);
         said.sort();
         let expect = [format!("at {address}"), format!("{}/b", folder.path().display())];
         assert_eq!(said.len(), 3);

@@ -374,6 +374,8 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
 /// # Errors
 /// They find none anywhere.
 async fn attach_disks(control: &ControlState, ready: Vec<Ready>) -> Result<()> {
+    systemd::attaching();
+    control.frontends.look_up(&control.opener.spec()).await;
     let mut missing = Vec::new();
     let mut is_found = false;
     let mut told = Instant::now();
