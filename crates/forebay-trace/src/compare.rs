@@ -7,7 +7,8 @@
 //! replacement. An interval holds the middle 95 % of these resamples. It is widened as Student's
 //! distribution is wider than the normal one, with so few runs in a replay. Both replays may have
 //! issued the same requests at the same times (the trace's clock, the same speed). Then the same
-//! slices are drawn of both, so the trace's own demand does not count as chance.
+//! slices are drawn of both, so the trace's own demand does not count as chance. Their rate of
+//! requests is the trace's. It differs only as far as that of the slices does.
 //!
 //! On made-up series of 100 slices without a difference, 5 % of the intervals should show one.
 //! Where a slice is like the next (correlation 0.5), 4 to 8 % do. Where it is very much like it
@@ -238,6 +239,8 @@ const MANIFOLD: f64 = 1.5;
 struct Draws {
     slices: [Slices; 2],
     drawn: Vec<[Vec<usize>; 2]>,
+    /// The same slices are drawn of both.
+    is_paired: bool,
 }
 
 impl Draws {
@@ -262,7 +265,7 @@ impl Draws {
             [first, other]
         };
         let drawn = (0..RESAMPLES).map(&mut draw).collect();
-        Some(Draws { slices, drawn })
+        Some(Draws { slices, drawn, is_paired })
     }
 
     /// Where the ratio of a figure lies that is `exact` on the whole.
@@ -279,8 +282,13 @@ impl Draws {
         ratios.sort_by(f64::total_cmp);
         let at = |share: f64| ratios[((ratios.len() - 1) as f64 * share).round() as usize];
         let wider = widening(first.len().min(other.len()));
-        let around = |found: f64| exact * (found / whole).powf(wider);
-        Some((around(at(TAIL)), around(at(1.0 - TAIL))))
+        let is_given = self.is_paired && figure == Figure::Iops;
+        let middle = if is_given { whole } else { exact };
+        let around = |found: f64| middle * (found / whole).powf(wider);
+        let (low, high) = (around(at(TAIL)), around(at(1.0 - TAIL)));
+        // The trace says when requests come, so that slices have the same rate in both, unless one of them falls behind. The exact
+        // rates differ by their last answers besides, of which there is one: how much that varies, nobody knows.
+        Some(if is_given { (low.min(exact), high.max(exact)) } else { (low, high) })
     }
 }
 

@@ -78,6 +78,27 @@ fn the_same_run_does_not_differ_from_itself() {
 }
 
 #[test]
+fn the_rate_of_the_same_requests_does_not_differ_by_the_noise_of_their_end() {
+    let one = run(1e6, 3);
+    for times in [1.001, 0.97] {
+        let mut other = one.clone();
+        other.outcome.iops *= times;
+        let rate = of(&differences(&one, &other), Figure::Iops);
+        assert_eq!((rate.ratio, rate.stands_out()), (times, Some(false)), "{rate:?}");
+        let (low, high) = rate.interval.unwrap();
+        assert!((low..=high).contains(&times), "{rate:?}");
+    }
+    // Primary storage that takes half of them only: they are issued late, which the slices show.
+    let mut late = one.clone();
+    late.outcome.iops /= 2.0;
+    for slice in &mut late.outcome.slices {
+        slice.reads.count /= 2;
+    }
+    let rate = of(&differences(&one, &late), Figure::Iops);
+    assert_eq!((rate.interval, rate.stands_out()), (Some((0.5, 0.5)), Some(true)));
+}
+
+#[test]
 fn the_last_slice_and_other_widths_do_not_mislead() {
     let one = run(1e6, 4);
     let mut wide = one.clone();
