@@ -128,8 +128,10 @@ fn round_steps(end: f64, most: usize) -> Vec<f64> {
 
 /// Seconds below a minute in round steps, then what clocks have, from 0 to `end` ns.
 fn moments(end: f64, most: usize) -> Vec<f64> {
-    const SECONDS: [f64; 12] =
-        [15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0];
+    const SECONDS: [f64; 15] = [
+        15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0,
+        86_400.0, 172_800.0, 604_800.0,
+    ];
     let rough = end / most as f64;
     let clock = SECONDS.into_iter().map(|seconds| seconds * 1e9).find(|step| *step >= rough);
     match clock {
@@ -153,6 +155,10 @@ mod tests {
         assert_eq!(moments(7200e9, 9).len(), 9);
         assert_eq!(moments(7200e9, 9)[1], 900e9);
         assert_eq!(moments(9e9, 9)[1], 1e9);
+        let day = 86_400e9;
+        for (days, step) in [(7.0, 1.0), (14.0, 2.0), (30.0, 7.0)] {
+            assert_eq!(moments(days * day, 9)[1], step * day, "{days} days");
+        }
         let log = Axis::new("", Scale::Log, |_| String::new());
         assert_eq!(log.range([3e4, 2e6].into_iter()), 1e4..1e7);
         assert_eq!(log.range([1e4].into_iter()), 1e4..1e5);
