@@ -13,7 +13,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 pub(super) use axis::{Axis, Places, Scale};
 pub(super) use paint::{Hue, Paint};
-use paint::{marker, ring, styled};
+use paint::{look, marker, ring, styled};
 
 /// Letters of a name that are shown beside the end of its line.
 const LABEL: usize = 22;
@@ -133,7 +133,8 @@ pub(super) fn lines(title: &str, x: Axis, y: Axis, lines: &[Line]) -> Markup {
         drawn(frame, |area| {
             let mut chart = over_axes(area, frame, margin, (&x, &across), (&y, &up))?;
             let mut ends = Vec::new();
-            for (n, line) in (0u8..).zip(lines) {
+            for (place, line) in lines.iter().enumerate() {
+                let n = look(place);
                 let stroke = Paint::Line(n).number().stroke_width(2);
                 for part in line.parts.iter().filter(|part| part.len() > 1) {
                     chart.draw_series(LineSeries::new(part.iter().copied(), stroke))?;
@@ -145,7 +146,7 @@ pub(super) fn lines(title: &str, x: Axis, y: Axis, lines: &[Line]) -> Markup {
                         false => area.draw(&marker(n, at))?,
                     }
                 }
-                ends.extend(line.points().last().map(|end| (chart.backend_coord(&end).1, n)));
+                ends.extend(line.points().last().map(|end| (chart.backend_coord(&end).1, place)));
             }
             if frame.has_labels && lines.len() > 1 {
                 labels(area, lines, ends, frame.size.0 - margin)?;
@@ -165,8 +166,8 @@ fn margin_of(names: &[&str]) -> u32 {
     }
 }
 
-/// Names beside the ends of their lines, each in a row of its own: how far down a line ends, and its number.
-fn labels(area: &Area<'_>, lines: &[Line], mut ends: Vec<(i32, u8)>, x: u32) -> Drawn {
+/// Names beside the ends of their lines, each in a row of its own: how far down a line ends, and its place.
+fn labels(area: &Area<'_>, lines: &[Line], mut ends: Vec<(i32, usize)>, x: u32) -> Drawn {
     ends.sort_unstable();
     let mut row = i32::MIN;
     for end in &mut ends {
@@ -179,8 +180,8 @@ fn labels(area: &Area<'_>, lines: &[Line], mut ends: Vec<(i32, u8)>, x: u32) -> 
         row = end.0 - LINE;
     }
     let style = text().pos(Pos::new(HPos::Left, VPos::Center));
-    for (y, n) in ends {
-        let line = &lines[usize::from(n)];
+    for (y, place) in ends {
+        let (line, n) = (&lines[place], look(place));
         let at = (x as i32 + 11, y);
         match line.is_mark {
             true => area.draw(&ring(n, at, 5))?,
@@ -255,9 +256,9 @@ pub(super) fn columns(
         mesh.label_style(text()).axis_desc_style(text()).x_desc(across).y_desc(up);
         mesh.y_label_formatter(&|value| share(*value)).draw()?;
         let width = 0.86 / groups.len().max(1) as f64;
-        for (n, (_, values)) in (0u8..).zip(groups) {
-            let left = |at: usize| at as f64 + 0.07 + f64::from(n) * width;
-            let style = column(n);
+        for (place, (_, values)) in groups.iter().enumerate() {
+            let left = |at: usize| at as f64 + 0.07 + place as f64 * width;
+            let style = column(look(place));
             let filled = values.iter().enumerate().filter(|(_, value)| **value > 0.0);
             chart.draw_series(filled.map(|(at, value)| {
                 Rectangle::new([(left(at), 0.0), (left(at) + width, *value)], style)
@@ -336,8 +337,8 @@ fn keys<'a>(of: impl ExactSizeIterator<Item = (&'a str, Key)>) -> Markup {
         return Markup::default();
     }
     html! {
-        @for (n, (name, key)) in (0u8..).zip(of) {
-            span.key { span.look aria-hidden="true" { (PreEscaped(svg((36, 14), |area| key(n, area)))) } (name) }
+        @for (place, (name, key)) in of.enumerate() {
+            span.key { span.look aria-hidden="true" { (PreEscaped(svg((36, 14), |area| key(look(place), area)))) } (name) }
         }
     }
 }
@@ -410,5 +411,16 @@ mod tests {
         places.sort_unstable();
         assert!(places.windows(2).all(|two| two[1] - two[0] >= LINE), "{places:?}");
         assert!(places[0] >= 0 && places[14] < WIDE.size.1 as i32, "{places:?}");
+    }
+
+    #[test]
+    fn a_chart_has_any_number_of_lines_and_of_columns() {
+        let line = |n: usize| Line::new(format!("line {n}"), [(1.0, Some(1.0))].into_iter());
+        let many: Vec<Line> = (0..300).map(line).collect();
+        let text = lines("many", axis("x"), axis("y"), &many).into_string();
+        assert!(text.contains("line 299: from 1 to 1"), "{text}");
+        let groups: Vec<(&str, Vec<f64>)> = (0..300).map(|_| ("group", vec![1.0])).collect();
+        let text = columns("many", ["x", "y"], &["here".to_owned()], &groups).into_string();
+        assert_eq!(text.matches("group: most at here").count(), 300, "{text}");
     }
 }

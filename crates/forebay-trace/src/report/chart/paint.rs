@@ -102,6 +102,12 @@ pub(super) fn styled(svg: &str) -> String {
     styled + rest
 }
 
+/// The number by which the line or column with this place in its chart is painted: the looks of so many differ, the others repeat them.
+pub(super) fn look(place: usize) -> u8 {
+    // Columns are filled or hollow by turns.
+    (place % (2 * SHAPES.len() * DASHES.len())) as u8
+}
+
 type Corner = (i32, i32);
 
 /// Circle, square, triangles, diamond, cross, and cross lying on its side: corners around the middle.
