@@ -27,32 +27,49 @@ pub struct Claim {
     pub choices: Vec<Choice>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Division {
     bytes: u64,
     latency: f64,
-    /// The choice of each disk so far.
-    chosen: Vec<usize>,
+    /// What was chosen for the last disk.
+    step: Step,
+}
+
+/// The choice for one disk, and the place of the division before it: the choices of all disks are read backwards, once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Step {
+    choice: usize,
+    before: usize,
 }
 
 /// The number of each disk's choice; `None`: the pool is too small for what is reserved, or a disk has no choice.
 pub fn divide(pool: u64, claims: &[Claim]) -> Option<Vec<usize>> {
-    let mut kept = vec![Division { bytes: 0, latency: 0.0, chosen: Vec::new() }];
+    let mut kept = vec![Division { bytes: 0, latency: 0.0, step: Step::default() }];
+    let mut steps: Vec<Vec<Step>> = Vec::with_capacity(claims.len());
     for claim in claims {
         let mut all = Vec::new();
-        for (at, choice) in claim.choices.iter().enumerate() {
-            let taken = choice.bytes.max(claim.reserved);
-            for before in &kept {
-                let bytes = before.bytes.saturating_add(taken);
+        for (choice, of) in claim.choices.iter().enumerate() {
+            let taken = of.bytes.max(claim.reserved);
+            for (before, division) in kept.iter().enumerate() {
+                let bytes = division.bytes.saturating_add(taken);
                 if bytes <= pool {
-                    let chosen = before.chosen.iter().copied().chain([at]).collect();
-                    all.push(Division { bytes, latency: before.latency + choice.latency, chosen });
+                    let latency = division.latency + of.latency;
+                    all.push(Division { bytes, latency, step: Step { choice, before } });
                 }
             }
         }
         kept = best(all);
+        steps.push(kept.iter().map(|division| division.step).collect());
     }
-    kept.pop().map(|division| division.chosen)
+    let mut place = kept.len().checked_sub(1)?;
+    let backwards = steps.iter().rev().map(|steps| {
+        let Step { choice, before } = steps[place];
+        place = before;
+        choice
+    });
+    let mut chosen: Vec<usize> = backwards.collect();
+    chosen.reverse();
+    Some(chosen)
 }
 
 /// Those that no other beats with as few bytes, by bytes, so that the last one has the least latency.
@@ -102,6 +119,20 @@ mod tests {
             assert_eq!(total, least, "{pool}");
             assert!(steady[found[0]].0 + cliff[found[1]].0 <= pool);
         }
+    }
+
+    #[test]
+    fn each_of_several_disks_gets_its_own_choice() {
+        // Of each disk another choice is the best, and the pool has just room for these.
+        let claims: Vec<Claim> = (0..200)
+            .map(|disk| {
+                let latency = |n: u64| if n == disk % 7 { 1.0 } else { 1000.0 };
+                claim(0, &(0..10).map(|n| (n * 3 + disk % 2, latency(n))).collect::<Vec<_>>())
+            })
+            .collect();
+        let pool = (0..200).map(|disk| disk % 7 * 3 + disk % 2).sum();
+        let expect: Vec<usize> = (0..200).map(|disk| disk % 7).collect();
+        assert_eq!(divide(pool, &claims), Some(expect));
     }
 
     #[test]
