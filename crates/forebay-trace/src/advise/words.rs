@@ -66,7 +66,7 @@ pub(super) fn proof(of: &Proof) -> String {
     }
     if let Some(stretch) = &of.stretch {
         text += &format!(
-            "; compared by the last {} requests, of whose reads {} hit",
+            "; compared by the last {} requests, of whose reads {} hit; the figures of other setups are of these",
             count(stretch.requests),
             percent(stretch.hit_ratio)
         );
@@ -222,7 +222,10 @@ fn cache(advice: &Advice, plan: &Plan) -> String {
         other.block_size == plan.block_size && other.larger().1 == tier && other.larger().0 > size
     });
     if let Some(larger) = larger {
-        let points = (larger.hit_ratio - plan.hit_ratio) * 100.0;
+        // The other one ran no more than the stretch.
+        let stretch = advice.proof.as_ref().and_then(|proof| proof.stretch);
+        let hit_ratio = stretch.map_or(plan.hit_ratio, |stretch| stretch.hit_ratio);
+        let points = (larger.hit_ratio - hit_ratio) * 100.0;
         let points =
             if points < 0.05 { "nothing".to_owned() } else { format!("{points:.1} points") };
         text += &format!("; {} would add {points}", rounded(larger.larger().0));

@@ -4,7 +4,7 @@ use forebay_backends::size::rounded;
 use maud::{Markup, html};
 
 use super::chart::{Axis, Line, Scale, lines};
-use super::figures::{time, time_at_axis};
+use super::figures::{count, time, time_at_axis};
 use super::{capitalised, facts, page, table};
 use crate::advise::{Advice, BySize, Disk, Latency, Plan, by_size};
 
@@ -41,6 +41,9 @@ pub fn advice(told: &[DiskAdvice<'_>]) -> String {
         p.quiet {
             "The figures of the advised cache, and of those in the table, are what the engine did with the trace in virtual time. The lines of the charts are a model of the "
             "cache alone, from which the engine's trials began: what it fetches, bypasses and writes is not in them. "
+            @if let Some(stretch) = told.iter().find_map(|of| of.advice.proof.as_ref()?.stretch) {
+                "A long trace is run as a whole with the advised cache only: the other rows are of its last " (count(stretch.requests)) " requests. "
+            }
             "The engine's run draws each latency around the means that were reckoned with, so its own means without a cache differ from these a little."
         }
     };

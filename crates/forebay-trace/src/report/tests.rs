@@ -213,6 +213,13 @@ fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
     assert_eq!(page.matches("<figure>").count(), 2);
     // In each chart for wide windows with its label, in each for narrow ones, and in the keys.
     assert_eq!(page.matches("<circle").count(), 2 * (2 + 1 + 1), "the advised cache");
+    let of_long = "the other rows are of its last 1,048,576 requests";
+    assert!(!page.contains(of_long), "{page}");
+    let ran = advise::prove(&disk, advices[0].clone(), &settings, || Ok(all()), &|| ()).unwrap();
+    let mut proof = ran.proof.clone().expect("it has a cache");
+    proof.stretch = Some(advise::Stretch { requests: 1 << 20, hit_ratio: 0.5, mean_ns: 1 });
+    let long = advise::Advice { proof: Some(proof), ..ran };
+    check(&advice(&[DiskAdvice { advice: &long, ..told }]), &[of_long]);
     let two = advice(&[told, DiskAdvice { notes: &[], ..told }]);
     check(&two, &["2 disks share", "Advice for a&lt;b, a&lt;b"]);
 }

@@ -168,9 +168,35 @@ fn a_long_trace_is_compared_by_its_end_and_told_as_a_whole() {
     assert!(proof.words().contains("compared by the last 2,000 requests"), "{}", proof.words());
 }
 
+#[test]
+fn a_larger_cache_adds_to_what_the_same_requests_hit() {
+    let settings = Settings { flash: 256 * MIB, ..POOL };
+    let never_again = requests(Op::Read, (0..10_000).map(|n| (n + 2_000) * 8));
+    let records = one_after_the_other(never_again, &sparse());
+    let advice = proved_on(10_000, &records, &settings);
+    let stretch = advice.proof.as_ref().and_then(|proof| proof.stretch).expect("it is long");
+    let plan = advice.plan.as_ref().unwrap();
+    let is_larger =
+        |of: &&Plan| of.block_size == plan.block_size && of.larger().0 > plan.larger().0;
+    let larger = advice.alternatives.iter().find(is_larger).expect("one was tried");
+    let whole = (larger.hit_ratio - plan.hit_ratio) * 100.0;
+    let points = (larger.hit_ratio - stretch.hit_ratio) * 100.0;
+    assert!(whole - points > 1.0, "{whole} {points}");
+    let points = if points < 0.05 { "nothing".to_owned() } else { format!("{points:.1} points") };
+    let says = advice.sentence.contains(&format!("would add {points}"));
+    assert!(says, "{points}: {}", advice.sentence);
+}
+
 /// Reads of a block of 8 KiB in every 64 KiB: larger blocks need more room, and no new pages come in the second half.
 fn sparse() -> Vec<Record> {
     requests(Op::Read, random(10_000, 1_000).map(|block| block * 8))
+}
+
+/// `before`, and then `end`.
+fn one_after_the_other(before: Vec<Record>, end: &[Record]) -> Vec<Record> {
+    let gap = before.last().unwrap().time_ns + 10_000_000_000 - end[0].time_ns;
+    let later = |it: &Record| Record { time_ns: it.time_ns + gap, ..*it };
+    before.iter().copied().chain(end.iter().map(later)).collect()
 }
 
 #[test]
