@@ -295,10 +295,13 @@ fn flawed<'a>(search: &'a Search<'_>, is_one: impl Fn(&Setup) -> bool) -> Option
 
 /// Nothing, since nothing is better than that.
 fn withdrawn(disk: &Disk, advice: Advice, search: &Search<'_>, had_weak_log: bool) -> Advice {
-    let forgone = flawed(search, |setup| setup.caches()).map(|trial| plan(disk, trial));
     let verdict = match advice.verdict {
         Verdict::Cache => Verdict::Disproved,
         other => other,
+    };
+    let forgone = match verdict {
+        Verdict::Disproved => flawed(search, |setup| setup.caches()).map(|of| plan(disk, of)),
+        _ => advice.forgone,
     };
     let nothing = Setup { ram: 0, flash: 0, log: 0, ..advice.setup };
     let mut advice = Advice {

@@ -200,6 +200,25 @@ fn one_after_the_other(before: Vec<Record>, end: &[Record]) -> Vec<Record> {
 }
 
 #[test]
+fn a_log_that_is_withdrawn_leaves_the_reason_against_a_cache_as_it_is() {
+    let flash_write = Some(Latency::of_mean(4_400_000.0));
+    let known = Known { flash_write, ..POOL.known };
+    let settings = Settings { flash: 128 * MIB, known, ..POOL };
+    // Reads all over 256 MiB, and writes elsewhere.
+    let mut records = requests(Op::Read, random(60_000, 32_768));
+    let mut writes = requests(Op::Write, random(10_000, 1 << 20).map(|block| block + 32_768));
+    writes.iter_mut().for_each(|record| record.time_ns += 500_000);
+    records.extend(writes);
+    records.sort_by_key(|record| record.time_ns);
+    let disk = studied(&records, &settings);
+    let proposed = advise(std::slice::from_ref(&disk), &settings).unwrap().remove(0);
+    assert!(proposed.forgone.is_some(), "{}", proposed.sentence);
+    let advice = proved(&records, &settings);
+    assert!(matches!(advice.writes, Writes::Disproved { .. }), "{}", advice.sentence);
+    assert_eq!((advice.verdict, &advice.forgone), (proposed.verdict, &proposed.forgone));
+}
+
+#[test]
 fn the_end_of_a_long_trace_wears_the_flash_in_its_own_time() {
     let settings = Settings { flash: 64 * MIB, ..POOL };
     let records = mixed(5);
