@@ -124,13 +124,10 @@ where
     let share = (advice.share, flash);
     let mut search = Search::new(disk, share, (records, &of_end), models);
     search.run(proposal, done)?;
-    let (mut refused, mut weak): (Vec<Setup>, Vec<Setup>) = Default::default();
+    let mut failures = Failures::default();
     let mut worn = 0;
-    while refused.len() + worn < WHOLE_MAX {
-        let is_weak = |setup: &Setup| weak.iter().any(|log| is_no_stronger(setup, log));
-        let may = |trial: &Trial| {
-            trial.flaw().is_none() && !refused.contains(&trial.setup) && !is_weak(&trial.setup)
-        };
+    while failures.refused.len() + worn < WHOLE_MAX {
+        let may = |trial: &Trial| trial.flaw().is_none() && failures.of(&trial.setup).is_none();
         let Some(best) = search.best_of(may) else { break };
         let compared = Stretch {
             requests: best.outcome.after.all.count,
@@ -141,12 +138,13 @@ where
         let roomy = search.with_room(best);
         let roomy = if search.is_possible(&roomy) { roomy } else { setup };
         let stressed = |times| move || Ok(records.iter().map(move |it| Ok(faster(it, times))));
-        let keeps_up = setup.log == 0
-            || Trial::run(setup, models, &of_end, stressed(STRESS))?.flaw().is_none();
-        if !keeps_up {
-            weak.push(setup);
-            search.try_larger_log(setup, done)?;
-            continue;
+        if setup.log > 0 {
+            let trial = Trial::run(setup, models, &of_end, stressed(STRESS))?;
+            if trial.flaw().is_some() {
+                failures.weak.push(trial);
+                search.try_larger_log(setup, done)?;
+                continue;
+            }
         }
         let whole = match is_whole && roomy == setup {
             true => best.clone(),
@@ -158,7 +156,7 @@ where
             search.learn_wear(setup, whole.outcome.flash, done)?;
             worn += 1;
             let is_other = search.best_of(may).is_some_and(|other| other.setup != setup);
-            if is_other && refused.len() + worn < WHOLE_MAX {
+            if is_other && failures.refused.len() + worn < WHOLE_MAX {
                 continue;
             }
         }
@@ -181,11 +179,66 @@ where
             let stretch = (!is_whole).then_some(compared);
             let drive_writes = whole.drive_writes(settings.flash);
             let ran = Ran { whole: &whole, stretch, room, drive_writes, needs_journal };
-            return Ok(proven(disk, advice, &search, ran, !weak.is_empty()));
+            return Ok(proven(disk, advice, &Seen { search, failures }, ran));
         }
-        refused.push(setup);
+        failures.refused.push((setup, whole));
     }
-    Ok(withdrawn(disk, advice, &search, !weak.is_empty()))
+    Ok(withdrawn(disk, advice, &Seen { search, failures }))
+}
+
+/// Runs of setups that had no flaw on what they were compared by.
+#[derive(Default)]
+struct Failures {
+    /// As they were compared, and their runs of the whole trace.
+    refused: Vec<(Setup, Trial)>,
+    /// Their runs under a load several times as high.
+    weak: Vec<Trial>,
+}
+
+impl Failures {
+    /// The run in which `setup` failed, or a log that is as strong.
+    fn of(&self, setup: &Setup) -> Option<&Trial> {
+        let refused = self.refused.iter().find(|(of, _)| of == setup).map(|(_, whole)| whole);
+        refused.or_else(|| self.weak.iter().find(|weak| is_no_stronger(setup, &weak.setup)))
+    }
+}
+
+/// All that was seen of setups.
+struct Seen<'a> {
+    search: Search<'a>,
+    failures: Failures,
+}
+
+impl Seen<'_> {
+    /// Those that `is_one` is true of, each in the run in which it failed, if it did.
+    fn all(&self, is_one: fn(&Setup) -> bool) -> impl Iterator<Item = &Trial> {
+        let all = self.search.tried().iter().filter(move |trial| is_one(&trial.setup));
+        all.map(|trial| self.failures.of(&trial.setup).unwrap_or(trial))
+    }
+
+    /// One of these did.
+    fn is_any_good(&self, is_one: fn(&Setup) -> bool) -> bool {
+        self.all(is_one).any(|trial| trial.flaw().is_none())
+    }
+
+    /// The cache that is the least bad, by reads if one fails by them: it is told of with them.
+    fn bad_cache(&self) -> Option<&Trial> {
+        self.least_bad(Setup::caches, |flaw| flaw == Flaw::Reads)
+    }
+
+    /// The log that is the least bad, by something else than the reads of a cache beside it.
+    fn bad_log(&self) -> Option<&Trial> {
+        self.least_bad(Setup::logs, |flaw| flaw != Flaw::Reads)
+    }
+
+    /// The fastest of those that failed, for such a reason where there are any.
+    fn least_bad(&self, is_one: fn(&Setup) -> bool, is_reason: fn(Flaw) -> bool) -> Option<&Trial> {
+        let bad = self.all(is_one).filter_map(|trial| Some((!is_reason(trial.flaw()?), trial)));
+        let least = bad.min_by(|(a, one), (b, other)| {
+            a.cmp(b).then(one.mean_ns().total_cmp(&other.mean_ns()))
+        });
+        least.map(|(_, trial)| trial)
+    }
 }
 
 /// Whether the log of `setup` would do no better than `log`.
@@ -209,13 +262,7 @@ struct Ran<'a> {
     needs_journal: bool,
 }
 
-fn proven(
-    disk: &Disk,
-    advice: Advice,
-    search: &Search<'_>,
-    ran: Ran<'_>,
-    had_weak_log: bool,
-) -> Advice {
+fn proven(disk: &Disk, advice: Advice, seen: &Seen<'_>, ran: Ran<'_>) -> Advice {
     let trial = ran.whole;
     let Setup { log, .. } = trial.setup;
     let outcome = &trial.outcome;
@@ -234,14 +281,20 @@ fn proven(
         };
         other.setup == same && other.setup != trial.setup && other.setup.caches()
     };
-    let alternatives = search.tried().iter().filter(is_alternative);
+    let alternatives = seen.search.tried().iter().filter(is_alternative);
     let forgone = match verdict {
-        Verdict::Disproved => flawed(search, |setup| setup.caches()).map(|of| self::plan(disk, of)),
+        // The log alone is faster than a cache that would do.
+        Verdict::Disproved if seen.is_any_good(Setup::caches) => None,
+        Verdict::Disproved => seen.bad_cache().map(|of| self::plan(disk, of)),
         _ => advice.forgone,
+    };
+    let writes = match log {
+        0 => without_log(advice.writes, seen, true),
+        bytes => Writes::Log { bytes },
     };
     let mut advice = Advice {
         verdict,
-        writes: writes(advice.writes, search, log, had_weak_log),
+        writes,
         setup: trial.setup,
         mode: trial.setup.mode(),
         options: trial.setup.options(),
@@ -252,7 +305,7 @@ fn proven(
         drive_writes_per_day: ran.drive_writes,
         needs_journal: ran.needs_journal,
         proof: Some(Proof {
-            trials: search.tried().len(),
+            trials: seen.search.tried().len(),
             before: outcome.before,
             after: outcome.after,
             hits: outcome.hits,
@@ -270,42 +323,40 @@ fn proven(
     advice
 }
 
-/// The fate of the proposed log, where the best setup has one of `log` bytes.
-fn writes(proposed: Writes, search: &Search<'_>, log: u64, had_weak_log: bool) -> Writes {
+/// Why there is no log, where the best setup is a cache, or nothing at all.
+fn without_log(proposed: Writes, seen: &Seen<'_>, caches: bool) -> Writes {
+    let is_beaten =
+        || caches && (proposed == Writes::CacheGainsMore || seen.is_any_good(Setup::logs));
     match proposed {
-        _ if log > 0 => Writes::Log { bytes: log },
-        _ if had_weak_log => Writes::NoReserve,
-        Writes::Log { .. } => match flawed(search, |setup| setup.log > 0) {
-            Some(trial) if trial.flaw() != Some(Flaw::Reads) => Writes::Disproved {
+        _ if !seen.failures.weak.is_empty() => Writes::NoReserve,
+        Writes::Log { .. } | Writes::CacheGainsMore if is_beaten() => Writes::CacheGainsMore,
+        Writes::Log { .. } | Writes::CacheGainsMore => match seen.bad_log() {
+            Some(trial) if !caches || trial.flaw() != Some(Flaw::Reads) => Writes::Disproved {
                 mean_ns: trial.outcome.after.writes.mean_ns,
                 is_full: trial.flaw() == Some(Flaw::LogFull),
             },
-            _ => Writes::CacheGainsMore,
+            _ if caches => Writes::CacheGainsMore,
+            // None was tried, as what the disk may have is too little for one.
+            _ => Writes::NoFlash,
         },
         other => other,
     }
 }
 
-/// The least bad of those that `is_one` is true of, all of which are.
-fn flawed<'a>(search: &'a Search<'_>, is_one: impl Fn(&Setup) -> bool) -> Option<&'a Trial> {
-    let all = || search.tried().iter().filter(|trial| is_one(&trial.setup));
-    let is_bad = all().all(|trial| trial.flaw().is_some());
-    all().filter(|_| is_bad).min_by(|a, b| a.mean_ns().total_cmp(&b.mean_ns()))
-}
-
 /// Nothing, since nothing is better than that.
-fn withdrawn(disk: &Disk, advice: Advice, search: &Search<'_>, had_weak_log: bool) -> Advice {
+fn withdrawn(disk: &Disk, advice: Advice, seen: &Seen<'_>) -> Advice {
     let verdict = match advice.verdict {
         Verdict::Cache => Verdict::Disproved,
         other => other,
     };
     let forgone = match verdict {
-        Verdict::Disproved => flawed(search, |setup| setup.caches()).map(|of| plan(disk, of)),
+        Verdict::Disproved => seen.bad_cache().map(|of| plan(disk, of)),
         _ => advice.forgone,
     };
+    let writes = without_log(advice.writes, seen, false);
     let nothing = Setup { ram: 0, flash: 0, log: 0, ..advice.setup };
     let mut advice = Advice {
-        writes: writes(advice.writes, search, 0, had_weak_log),
+        writes,
         verdict,
         setup: nothing,
         mode: nothing.mode(),

@@ -39,6 +39,11 @@ impl Setup {
         self.ram + self.flash > 0
     }
 
+    /// Whether there is a write log.
+    pub fn logs(&self) -> bool {
+        self.log > 0
+    }
+
     /// Use of the cache.
     pub fn mode(&self) -> Mode {
         match (self.caches(), self.log > 0) {

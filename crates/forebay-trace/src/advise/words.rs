@@ -2,6 +2,7 @@
 
 use forebay_backends::size::rounded;
 
+use super::choose::GAIN_MIN;
 use super::writes::FLASH_MIN;
 use super::{Advice, Beside, Plan, Proof, Share, Verdict, Winner, Writes};
 use crate::report::figures::{count, time};
@@ -111,14 +112,22 @@ fn size_of(plan: &Plan) -> String {
 /// The engine did not do what curves promised.
 fn disproved(advice: &Advice) -> String {
     let Some(plan) = &advice.forgone else {
-        return "no read cache, since a write log alone serves all requests faster".to_owned();
+        return match advice.writes.log_bytes() {
+            0 => "no read cache, since no setup that could be simulated was better than none",
+            _ => "no read cache, since a write log alone serves all requests faster",
+        }
+        .to_owned();
     };
+    let slow = advice.latencies.backend.mean_ns;
+    // Reads are not to blame for every setup that failed.
+    let gains = plan.read.mean_ns <= slow * (1.0 - GAIN_MIN);
     format!(
-        "no read cache: in a simulation with {} {:.0} % of reads hit, and reads took {} → {} on average",
+        "no read cache: in a simulation with {} {:.0} % of reads hit, and reads took {} → {} on average{}",
         size_of(plan),
         plan.hit_ratio * 100.0,
-        ns(advice.latencies.backend.mean_ns),
-        ns(plan.read.mean_ns)
+        ns(slow),
+        ns(plan.read.mean_ns),
+        if gains { ", but writes took too long" } else { "" }
     )
 }
 

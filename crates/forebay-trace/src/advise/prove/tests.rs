@@ -187,7 +187,7 @@ fn a_larger_cache_adds_to_what_the_same_requests_hit() {
     assert!(says, "{points}: {}", advice.sentence);
 }
 
-/// Reads of a block of 8 KiB in every 64 KiB: larger blocks need more room, and no new pages come in the second half.
+/// Reads of a block of 8 KiB in every 64 KiB: larger blocks need more room. The second half has hardly any new pages.
 fn sparse() -> Vec<Record> {
     requests(Op::Read, random(10_000, 1_000).map(|block| block * 8))
 }
@@ -197,6 +197,35 @@ fn one_after_the_other(before: Vec<Record>, end: &[Record]) -> Vec<Record> {
     let gap = before.last().unwrap().time_ns + 10_000_000_000 - end[0].time_ns;
     let later = |it: &Record| Record { time_ns: it.time_ns + gap, ..*it };
     before.iter().copied().chain(end.iter().map(later)).collect()
+}
+
+#[test]
+fn a_log_that_fails_on_the_whole_of_a_long_trace_only_is_withdrawn_with_what_it_did_there() {
+    // Writes in a log wait for each other at the beginning, and not at the end, when they come slowly.
+    let flash_write = Some(Latency::of_mean(4_200_000.0));
+    let settings = Settings { known: Known { flash_write, ..POOL.known }, ..POOL };
+    let mut end = requests(Op::Write, random(1_000, 1 << 20));
+    end.iter_mut().for_each(|record| record.time_ns *= 1_000);
+    let records = one_after_the_other(requests(Op::Write, random(20_000, 1 << 20)), &end);
+    let advice = proved_on(1_000, &records, &settings);
+    assert_eq!(advice.mode, Mode::Monitor, "{}", advice.sentence);
+    let Writes::Disproved { mean_ns, .. } = advice.writes else { panic!("{}", advice.sentence) };
+    assert!(mean_ns > 4_500_000, "{}", advice.sentence);
+}
+
+#[test]
+fn a_cache_that_fails_on_the_whole_of_a_long_trace_only_is_withdrawn_with_what_it_did_there() {
+    let mut fast = requests(Op::Read, (0..30_000).map(|n| n % 1000));
+    fast.iter_mut().for_each(|record| record.time_ns /= 10_000);
+    let records = one_after_the_other(fast, &requests(Op::Read, (0..2_000).map(|n| n % 1000)));
+    let advice = proved_on(2_000, &records, &Settings { flash: 64 * MIB, ..POOL });
+    assert_eq!((advice.verdict, advice.mode), (Verdict::Disproved, Mode::Monitor));
+    let forgone = advice.forgone.as_ref().expect("one that passed by the end");
+    assert!(forgone.read.mean_ns > 0.9 * advice.before.mean_ns, "{}", advice.sentence);
+    let says = advice.sentence.starts_with("no read cache: in a simulation with");
+    assert!(says && !advice.sentence.contains("writes took"), "{}", advice.sentence);
+    let unknown = words::sentence(&Advice { forgone: None, ..advice });
+    assert!(!unknown.contains("a write log alone"), "no log is advised: {unknown}");
 }
 
 #[test]
