@@ -27,7 +27,7 @@ const STRESS: u64 = 4;
 /// The same of strict order, in which primary storage writes one epoch after the other: what keeps up easily may be the
 /// bottleneck an hour later.
 const STRICT_STRESS: u64 = 16;
-/// Setups of which it is seen whether they do, at most.
+/// Setups of which it is seen whether they do, at most, and logs without a cache besides.
 const WHOLE_MAX: usize = 8;
 
 /// The engine's run of the trace, as advised.
@@ -72,7 +72,7 @@ impl Proof {
 }
 
 /// Runs `advice` and what lies around it, and gives the best as the engine did it. `open` reads the trace from its beginning, once, and of a
-/// long one twice more for each of at most eight setups; `done` is called after each trial.
+/// long one twice more for each of at most eight setups, and of logs without a cache; `done` is called after each trial.
 ///
 /// # Errors
 /// The trace's own.
@@ -126,9 +126,19 @@ where
     search.run(proposal, done)?;
     let mut failures = Failures::default();
     let mut worn = 0;
-    while failures.refused.len() + worn < WHOLE_MAX {
-        let may = |trial: &Trial| trial.flaw().is_none() && failures.of(&trial.setup).is_none();
-        let Some(best) = search.best_of(may) else { break };
+    loop {
+        // Beyond these there is the log without a cache, which is not to fall with it.
+        let is_over = failures.refused.len() + worn >= WHOLE_MAX;
+        let may = |trial: &Trial| {
+            let is_let = !is_over || !trial.setup.caches();
+            is_let && trial.flaw().is_none() && failures.of(&trial.setup).is_none()
+        };
+        let Some(best) = search.best_of(may) else {
+            if search.try_log_alone(proposal, done)? {
+                continue;
+            }
+            break;
+        };
         let compared = Stretch {
             requests: best.outcome.after.all.count,
             hit_ratio: best.outcome.hits.ratio,

@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
         let alone = Setup { ram: 0, flash: 0, ..proposal };
         self.try_all(&[proposal, without], done)?;
         if self.best().is_none() {
-            self.try_all(&[alone], done)?;
+            self.try_log_alone(proposal, done)?;
         }
         for with_log in [proposal, alone] {
             let mut setup = Some(with_log);
@@ -112,6 +112,18 @@ impl<'a> Search<'a> {
         let larger = Setup { log, flash: setup.flash.min(self.share.flash - log), ..setup };
         self.try_all(&[larger], done)?;
         Ok(Some(larger))
+    }
+
+    /// Tries the log of `setup` without its cache; false: that was run, or there is none.
+    ///
+    /// # Errors
+    /// The trace's own.
+    pub fn try_log_alone(
+        &mut self,
+        setup: Setup,
+        done: &(impl Fn() + Sync),
+    ) -> Result<bool, Error> {
+        self.try_all(&[Setup { ram: 0, flash: 0, ..setup }], done)
     }
 
     /// True when it was seen to do no good, as its log filled or slowed its writers.

@@ -229,6 +229,27 @@ fn a_cache_that_fails_on_the_whole_of_a_long_trace_only_is_withdrawn_with_what_i
 }
 
 #[test]
+fn a_log_beside_a_cache_that_fails_on_the_whole_trace_is_tried_alone() {
+    let mut fast = requests(Op::Read, (0..30_000).map(|n| n % 1000));
+    fast.iter_mut().for_each(|record| record.time_ns /= 10_000);
+    let mut end = requests(Op::Read, (0..2_000).map(|n| n % 1000));
+    let writes = requests(Op::Write, random(2_000, 1 << 20));
+    let later = |it: &Record| Record {
+        time_ns: it.time_ns * 10 + 500_000,
+        offset: it.offset + (1 << 30),
+        ..*it
+    };
+    end.extend(writes.iter().map(later));
+    end.sort_by_key(|record| record.time_ns);
+    let records = one_after_the_other(fast, &end);
+    let advice = proved_on(4_000, &records, &Settings { flash: 256 * MIB, ..POOL });
+    assert_eq!(advice.mode, Mode::WriteOnly, "{}", advice.sentence);
+    assert_eq!(advice.verdict, Verdict::Disproved, "{}", advice.sentence);
+    let says = advice.sentence.starts_with("no read cache: in a simulation with");
+    assert!(says, "{}", advice.sentence);
+}
+
+#[test]
 fn a_log_that_is_withdrawn_leaves_the_reason_against_a_cache_as_it_is() {
     let flash_write = Some(Latency::of_mean(4_400_000.0));
     let known = Known { flash_write, ..POOL.known };
