@@ -1,5 +1,5 @@
 use super::super::tests::{POOL, mixed, random, read, requests, studied};
-use super::super::{Known, Settings, advise};
+use super::super::{Known, Settings, Share, advise};
 use super::*;
 use crate::record::Op;
 use crate::what_if::what_if;
@@ -226,6 +226,32 @@ fn a_cache_that_fails_on_the_whole_of_a_long_trace_only_is_withdrawn_with_what_i
     assert!(says && !advice.sentence.contains("writes took"), "{}", advice.sentence);
     let unknown = words::sentence(&Advice { forgone: None, ..advice });
     assert!(!unknown.contains("a write log alone"), "no log is advised: {unknown}");
+}
+
+#[test]
+fn a_log_that_fails_under_load_counts_as_one_that_failed_and_so_do_smaller_ones() {
+    let flash_write = Some(Latency::of_mean(4_200_000.0));
+    let settings = Settings { known: Known { flash_write, ..POOL.known }, ..POOL };
+    let busy = requests(Op::Write, random(5_000, 1 << 20));
+    let slow = |it: &Record| Record { time_ns: it.time_ns * 1_000, ..*it };
+    let calm: Vec<Record> = busy.iter().map(slow).collect();
+    let disk = studied(&calm, &settings);
+    let [calm_survey, busy_survey] = [&calm, &busy].map(|it| Survey::of(read(it)).unwrap());
+    let models = models(&settings, &calm_survey);
+    let share = (Share { ram: 0, flash: POOL.flash }, POOL.flash);
+    let mut search = Search::new(&disk, share, (&calm, &calm_survey), models);
+    search.run(setup(&disk, None, 64 * MIB), &|| ()).unwrap();
+    let mut seen = Seen { search, failures: Failures::default() };
+    assert!(seen.is_any_good(Setup::logs));
+    let largest = *seen.all(Setup::logs).map(|of| &of.setup).max_by_key(|of| of.log).unwrap();
+    assert!(largest.log > 64 * MIB);
+    let weak = Trial::run(largest, models, &busy_survey, || Ok(read(&busy))).unwrap();
+    assert_eq!(weak.flaw(), Some(Flaw::Writes));
+    seen.failures.weak.push(weak);
+    assert!(!seen.is_any_good(Setup::logs));
+    assert_eq!(seen.bad_log().and_then(Trial::flaw), Some(Flaw::Writes));
+    let proposed = Writes::Log { bytes: 64 * MIB };
+    assert_eq!(without_log(proposed, &seen, false), Writes::NoReserve);
 }
 
 #[test]
