@@ -11,7 +11,6 @@ import iscsi
 import nbdraw
 import test_vhost
 from bed import MIB, eventually, need_program, pattern, test
-from test_primary import nbdkit
 from test_reload import Load, Served, client, disk
 from test_reservations import RESERVE, attach, check, initiator
 from test_resize import lengthen
@@ -278,23 +277,6 @@ def an_image_that_becomes_longer_while_its_disk_is_opened_again_holds_up_nobody(
     assert said["error"] is None, said
     eventually(lambda: client_size(bed) == SIZE + MIB, "clients see it")
     check_image_changes(bed, served, load)
-
-
-@test(forebay_only=True)
-def an_export_that_has_become_longer_keeps_no_disk_with_a_log_from_being_opened_again(bed):
-    primary = nbdkit(bed, "file", bed.image("a.raw", SIZE))
-    flash = 'flash = "%s:24MiB"\nmax-destage-rate = "64KiB"\n' % bed.path("pool")
-    served = Served(bed, disk(bed, "a", flash + BACK, backend=primary.uri))
-    handle = client(bed, "a")
-    handle.pwrite(pattern(0, MIB, 5), 0)
-    # The connection goes on with the old size.
-    lengthen(bed.path("a.raw"), SIZE + MIB)
-    assert told(bed, served, "set", "a", "--block-size", "16KiB")["a"] == ("opened-again", None)
-    eventually(lambda: client_size(bed) == SIZE + MIB, "clients see it")
-    assert bytes(handle.pread(MIB, 0)) == pattern(0, MIB, 5)
-    assert served.stats("a")["log"]["dirty_bytes"] > 0
-    handle.shutdown()
-    assert served.server.stop() == 0
 
 
 def client_size(bed):

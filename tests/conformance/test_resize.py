@@ -8,6 +8,8 @@ import guest
 import iscsi
 from bed import MIB, pattern, test
 from test_primary import nbdkit
+from test_reload import Served, client, disk
+from test_settings import told
 from test_vhost_guest import ATTACH, run, vhost_disk
 from test_warm import BLOCK, CACHED, expect, fill, recorded, ring
 from test_write_back import attach
@@ -137,6 +139,25 @@ def an_export_grows_when_its_server_was_restarted(bed):
     with open(image, "rb") as f:
         f.seek(8 * MIB - 4096)
         assert f.read() == pattern(8 * MIB - 4096, 4096, 2)
+
+
+@test(forebay_only=True)
+def an_export_that_has_become_longer_keeps_no_disk_with_a_log_from_being_opened_again(bed):
+    primary = nbdkit(bed, "file", bed.image("a.raw", OLD))
+    more = 'flash = "%s:24MiB"\nmode = "write-back"\nwrite-log = "4MiB"\nmax-destage-rate = "64KiB"\n' % bed.path("pool")
+    served = Served(bed, disk(bed, "a", more, backend=primary.uri))
+    handle = client(bed, "a")
+    handle.pwrite(pattern(0, MIB, 5), 0)
+    # The connection goes on with the old size.
+    lengthen(bed.path("a.raw"))
+    assert told(bed, served, "set", "a", "--block-size", "16KiB")["a"] == ("opened-again", None)
+    other = client(bed, "a")
+    assert other.get_size() == NEW, "who comes now sees it"
+    other.shutdown()
+    assert bytes(handle.pread(MIB, 0)) == pattern(0, MIB, 5)
+    assert served.stats("a")["log"]["dirty_bytes"] > 0
+    handle.shutdown()
+    assert served.server.stop() == 0
 
 
 @test(forebay_only=True)

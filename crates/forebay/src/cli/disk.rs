@@ -108,7 +108,8 @@ A shard is a thread that serves some of the disks. It uses one CPU at most. Move
 its shard is busy and another one is not. 'forebay top' shows how busy the busiest shard is. On a \
 terminal of 126 columns it shows the shard of each disk, too.
 
-Clients wait for a moment and get no error. The write log and the cache on flash stay. The cache \
+Clients wait for a moment and get no error. The write log and the cache on flash stay. Over an \
+export or a block device the cache stays with 'backend-exclusive' alone, as over a restart. The cache \
 in RAM and the flight recorder begin empty. Disks of one iSCSI target go together. At the next start Forebay spreads the \
 disks again.
 

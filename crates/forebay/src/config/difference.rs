@@ -105,7 +105,10 @@ pub enum Left {
 impl Left {
     fn of(before: &DiskSpec, after: &DiskSpec) -> Left {
         let blocks = |disk: &DiskSpec| (disk.block_size, disk.grid_offset);
-        if blocks(before) != blocks(after) || !is_same_pool(before, after) {
+        // Nothing proves that an export or a device is as it was.
+        let is_silent = matches!(before.backend.parse(), Ok(Uri::Nbd(_) | Uri::Block(_)));
+        let is_proven = !is_silent || after.backend_exclusive;
+        if blocks(before) != blocks(after) || !is_same_pool(before, after) || !is_proven {
             Left::Nothing
         } else if before.flash_cache_bytes() != after.flash_cache_bytes() {
             Left::FlashThatFits

@@ -6,8 +6,8 @@
 //!        ▼                                                       ▼
 //!   clients go on where they were                           opened where it was, again and again until it can be
 //! ```
-//! It is an end and a start of this disk, as in [`reopen`](super::reopen): its write log and what is cached on flash go on, and
-//! its RAM cache begins empty. Sessions of an iSCSI target live on one shard, so its disks go together.
+//! It is an end and a start of this disk, as in [`reopen`](super::reopen): its write log goes on, and so does what is
+//! cached on flash where a start would believe it. Its RAM cache begins empty. Sessions of an iSCSI target live on one shard, so its disks go together.
 //!
 //! **Invariant:** whatever fails, no client gets an error by it, but for one whose socket the kernel lets no reactor watch any
 //! more. Storage of one disk that hangs holds up the others only until [`END_MAX`] or the time to open it is over.

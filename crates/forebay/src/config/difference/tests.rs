@@ -195,3 +195,23 @@ fn a_target_that_is_not_listed_any_more_stays_with_the_pools_of_its_units_until_
     // With its disks it goes at once.
     check(&format!("{a}{b}{}", target("0 = \"a\"")), &b, &["a removed"]);
 }
+
+#[test]
+fn a_cache_over_an_export_is_dropped_where_nothing_proves_that_the_export_is_as_it_was() {
+    let left = |backend: &str, more: &str| {
+        let disk = |setting: &str| {
+            spec(&format!(
+                "[[disk]]\nname = \"a\"\nbackend = \"{backend}\"\nflash = \"/nvme/pool:1GiB\"\nnbd = [\"unix:/run/a\"]\n{more}\n{setting}\n"
+            ))
+        };
+        match &differences(&disk(""), &disk("recorder = \"1MiB\""))[..] {
+            [Difference::OpenedAgain(_, _, left)] => *left,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(left("file:/san/a", ""), Left::Flash);
+    for silent in ["nbd://san/a", "block:/dev/sdb"] {
+        assert_eq!(left(silent, ""), Left::Nothing);
+        assert_eq!(left(silent, "backend-exclusive = true"), Left::Flash);
+    }
+}
