@@ -150,6 +150,11 @@ where
         let stressed = |times| move || Ok(records.iter().map(move |it| Ok(faster(it, times))));
         if setup.log > 0 {
             let trial = Trial::run(setup, models, &of_end, stressed(STRESS))?;
+            if trial.flaw() == Some(Flaw::Reads) {
+                // That speaks against the cache, and not against the log beside it.
+                failures.refused.push((setup, trial));
+                continue;
+            }
             if trial.flaw().is_some() {
                 failures.weak.push(trial);
                 search.try_larger_log(setup, done)?;
@@ -231,6 +236,12 @@ impl Seen<'_> {
         self.all(is_one).any(|trial| trial.flaw().is_none())
     }
 
+    /// A cache would do, as far as all that were run whole say.
+    fn has_good_cache(&self) -> bool {
+        let is_refused = self.failures.refused.iter().any(|(setup, _)| setup.caches());
+        !is_refused && self.is_any_good(Setup::caches)
+    }
+
     /// The cache that is the least bad, by reads if one fails by them: it is told of with them.
     fn bad_cache(&self) -> Option<&Trial> {
         self.least_bad(Setup::caches, |flaw| flaw == Flaw::Reads)
@@ -294,7 +305,7 @@ fn proven(disk: &Disk, advice: Advice, seen: &Seen<'_>, ran: Ran<'_>) -> Advice 
     let alternatives = seen.search.tried().iter().filter(is_alternative);
     let forgone = match verdict {
         // The log alone is faster than a cache that would do.
-        Verdict::Disproved if seen.is_any_good(Setup::caches) => None,
+        Verdict::Disproved if seen.has_good_cache() => None,
         Verdict::Disproved => seen.bad_cache().map(|of| self::plan(disk, of)),
         _ => advice.forgone,
     };
