@@ -114,6 +114,11 @@ impl Primary {
         self.is_unknown() || self.unflushed_bytes() > 0
     }
 
+    /// The same, and nobody has acknowledged any of them: what landed late is all.
+    pub(crate) fn is_landed_alone(&self) -> bool {
+        self.former == Former::Landed && self.unflushed_bytes() == 0
+    }
+
     /// True when it can lose nothing that was written beside the log.
     pub(crate) fn is_flushed(&self) -> bool {
         !self.is_at_risk() && !self.flushes.is_in_flight()

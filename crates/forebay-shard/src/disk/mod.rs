@@ -115,6 +115,8 @@ struct Holds {
     last: u64,
     /// Nobody has ended the last one, be it over or not.
     is_open: bool,
+    /// When it is over, if nobody ends it.
+    until: Nanos,
     /// Primary storage stood still, and has done so all the time if the engine says the same at the end.
     stillness: Option<u64>,
 }
@@ -185,14 +187,15 @@ impl ShardDisk {
         if self.port.engine.is_held(now) {
             return Err("destaging is held already, by another 'disk quiesce' or for the disk to grow: wait until that is over".to_owned());
         }
-        self.holds = Holds { last: next_hold(), is_open: true, stillness: None };
-        self.port.engine.hold_destaging(now, now.plus(nanos(span)), &mut self.port.actions);
+        let until = now.plus(nanos(span));
+        self.holds = Holds { last: next_hold(), is_open: true, until, stillness: None };
+        self.port.engine.hold_destaging(now, until, &mut self.port.actions);
         Ok(self.holds.last)
     }
 
     /// True while an administrator holds destaging. It is also held for a moment while a disk grows, which hinders nobody.
     pub(super) fn is_quiesced(&self, now: Nanos) -> bool {
-        self.holds.is_open && self.port.engine.is_held(now)
+        self.holds.is_open && now < self.holds.until && self.port.engine.is_held(now)
     }
 
     /// Begins no destaging for a moment more, or for `span` from now on if primary storage stands still: true then.
@@ -214,10 +217,12 @@ impl ShardDisk {
             return Err("its write log failed, or it ends: destaging goes on".to_owned());
         }
         let Port { engine, actions, .. } = &mut self.port;
-        engine.hold_destaging(now, now.plus(nanos(moment)), actions);
+        self.holds.until = now.plus(nanos(moment));
+        engine.hold_destaging(now, self.holds.until, actions);
         self.holds.stillness = engine.stillness(now);
         if self.holds.stillness.is_some() {
-            engine.hold_destaging(now, now.plus(nanos(span)), actions);
+            self.holds.until = now.plus(nanos(span));
+            engine.hold_destaging(now, self.holds.until, actions);
         }
         Ok(self.holds.stillness.is_some())
     }
@@ -234,9 +239,9 @@ impl ShardDisk {
         if stood_still { EndedHold::StoodStill } else { EndedHold::WasOver }
     }
 
-    /// How long primary storage is, by itself or `looked` at; the disk can be, too.
+    /// How long primary storage is, as it was `looked` at or by itself; the disk can be, too.
     pub(crate) fn measure(&self, looked: Option<u64>) -> Result<Option<u64>, ConfigError> {
-        let length = self.storage.backend.length().or(looked);
+        let length = looked.or(self.storage.backend.length());
         length.map_or(Ok(()), |length| self.port.engine.check_growth(length))?;
         Ok(length)
     }
@@ -272,6 +277,8 @@ impl ShardDisk {
         let may_settle = matches!(self.ending.stage, Stage::Serving | Stage::Draining);
         if may_settle && self.port.engine.is_unsettled() && !self.storage.backend.holds_changes() {
             self.port.engine.set_unsettled(false);
+            // It flushes what has landed, also of an idle disk.
+            self.port.engine.tick(now, &mut self.port.actions);
         }
         // Before what time brings: that may ask for copies out of RAM that is to be given back then.
         self.give_buffers_back(now, reactor);

@@ -112,7 +112,10 @@ impl Parts {
         if let Some(write_back) = &mut self.write_back {
             write_back.on_session_lost();
         }
-        if self.primary.is_at_risk() {
+        if self.primary.is_landed_alone() {
+            // Flushes go on in the next session.
+            self.drop_unflushed(cx);
+        } else if self.primary.is_at_risk() {
             self.primary.on_session_lost();
             self.lose_former(cx);
             self.lose_unflushed(IoStatus::IoError, cx);
