@@ -41,6 +41,8 @@ struct Old {
     version: Version,
     /// Number of the acknowledgement that made it old.
     by: u64,
+    /// Arrival of the request whose version made it old.
+    behind: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -134,7 +136,7 @@ impl Oracle {
             } else {
                 let before = sector.open[..position].iter().map(|open| open.version);
                 let before = before.chain([sector.base]);
-                sector.old.extend(before.map(|version| Old { version, by }));
+                sector.old.extend(before.map(|version| Old { version, by, behind: arrival }));
                 self.with_old.insert(index);
             }
             let mut index = 0;
@@ -150,8 +152,11 @@ impl Oracle {
     pub fn discarded_durably(&mut self, arrival: u64, range: ByteRange) {
         for index in sectors(range) {
             let sector = &mut self.sectors[index as usize];
-            sector.old.clear();
-            self.with_old.remove(&index);
+            // A write that arrived later may have been acknowledged before: what it made old it may bring back.
+            sector.old.retain(|old| old.behind > arrival);
+            if sector.old.is_empty() {
+                self.with_old.remove(&index);
+            }
             // One that drifts may still do the same later, and that would not be durable.
             let durable = !sector.open.iter().any(|open| open.drifts);
             let discard = sector.open.iter_mut().filter(|open| open.arrival == arrival);
@@ -265,7 +270,11 @@ impl Oracle {
                 if !seen.durable {
                     let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
                     let before = before.map(|open| open.version).chain([sector.base]);
-                    sector.old.extend(before.map(|version| Old { version, by }));
+                    sector.old.extend(before.map(|version| Old {
+                        version,
+                        by,
+                        behind: seen.arrival,
+                    }));
                     self.with_old.insert(index);
                 }
                 (sector.base, sector.acknowledged, sector.based_on) = (version, 0, seen.arrival);

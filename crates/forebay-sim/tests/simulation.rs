@@ -242,6 +242,7 @@ fn seeds_that_found_bugs_pass() {
     let written_without_a_mark_after_a_restart = [TEARING + 75];
     let lost_beside_the_log_and_answered = [SWITCHING + 24_436];
     let dropped_by_recovery_and_seen = [SWITCHING + 51];
+    let discard_acknowledged_behind_a_later_write = [RESIZED + 535];
     let all = segment_freed_under_a_group_in_flight
         .into_iter()
         .chain(old_bytes_below_a_page_in_parts)
@@ -262,6 +263,7 @@ fn seeds_that_found_bugs_pass() {
         .chain(kept_of_a_request_that_no_recovery_takes)
         .chain(lost_beside_the_log_and_answered)
         .chain(dropped_by_recovery_and_seen)
+        .chain(discard_acknowledged_behind_a_later_write)
         .chain(written_without_a_mark_after_a_restart);
     for seed in all {
         pass(seed);

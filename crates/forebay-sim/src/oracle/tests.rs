@@ -99,3 +99,17 @@ fn a_discard_with_fua_may_have_changed_the_sector_or_not_but_a_loss_changes_noth
         assert!(oracle.lose(3, [(1, Some(other))]).is_err());
     }
 }
+
+#[test]
+fn a_discard_with_fua_says_nothing_of_a_later_write_that_was_acknowledged_before_it() {
+    for (lost, is_allowed) in [(4, true), (ZEROES, true), (3, false)] {
+        let mut oracle = Oracle::new(4 * SECTOR, 3);
+        oracle.begin(1, 4, SECTOR_ONE, false);
+        oracle.acknowledge(1, SECTOR_ONE, false);
+        oracle.begin(2, ZEROES, SECTOR_ONE, false);
+        oracle.begin(3, 5, SECTOR_ONE, false);
+        oracle.acknowledge(3, SECTOR_ONE, false);
+        oracle.discarded_durably(2, SECTOR_ONE);
+        assert_eq!(oracle.lose(4, [(1, Some(lost))]).is_ok(), is_allowed, "{lost}");
+    }
+}
