@@ -104,6 +104,7 @@ coverage! {
     restarts_in_order: "Ends in order and restarts.",
     blocks_kept: "Blocks that a restart kept.",
     granules_sampled: "Granules that the fence would compare with primary storage.",
+    claims_checked: "Looks at what a ring durably says when a write reached primary storage.",
     blocks_dropped: "Blocks that it could not prove current.",
     rings_refused: "Rings that were not to be believed.",
     rings_voided: "Rings given up.",

@@ -201,6 +201,11 @@ impl Device {
         &self.bytes
     }
 
+    /// What the loss of power can leave at worst: its bytes, less all that is volatile.
+    pub fn durable(&self) -> &[u8] {
+        if self.durable.is_empty() { &self.bytes } else { &self.durable }
+    }
+
     /// Makes it read as `version` everywhere, durably.
     pub fn stamp_all(&mut self, version: Version) {
         stamp::write(&mut self.bytes, 0, version);

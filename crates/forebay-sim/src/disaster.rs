@@ -337,7 +337,8 @@ impl World<'_> {
         });
         self.actions.clear();
         // Another cache than before: a ring of the former one is not to be believed.
-        if !self.setup.ring_tears
+        let keeps_cache = self.setup.ring_tears || self.setup.cold_starts > 0;
+        if !keeps_cache
             && self.rng.chance(500)
             && (self.setup.config.ring.is_none() || self.chance.chance(300))
         {

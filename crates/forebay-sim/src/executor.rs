@@ -328,7 +328,8 @@ impl World<'_> {
             in_flight.pending.executed = true;
             return;
         }
-        self.points.note(&in_flight.pending.io);
+        let io = in_flight.pending.io;
+        self.points.note(&io);
         match in_flight.target {
             Target::Backend => self.backend.execute(number, &mut in_flight.pending),
             Target::Flash => self.flash.execute(number, &mut in_flight.pending),
@@ -338,6 +339,11 @@ impl World<'_> {
                 let journal = self.journal.as_mut().expect("it has one");
                 journal.device.execute(number, &mut in_flight.pending);
             }
+        }
+        let changes =
+            matches!(io.op, IoOp::Write { .. } | IoOp::Discard | IoOp::WriteZeroes { .. });
+        if io.target == Target::Backend && changes {
+            self.check_claims(io.range);
         }
     }
 

@@ -41,6 +41,8 @@ pub enum Kind {
     Crowd,
     /// Several of these at once.
     Mixed,
+    /// Caches that hardly any start believes.
+    Cold,
     /// Short runs without a crash.
     Short,
     /// Short runs that crash once, and once more while they recover.
@@ -69,6 +71,7 @@ impl Kind {
             Kind::Resize => long(setup::RESIZED),
             Kind::Crowd => long(setup::CROWDED),
             Kind::Mixed => long(setup::MIXED),
+            Kind::Cold => long(setup::COLD),
             Kind::Short => short_run(seed, None, log),
             Kind::Crash => crash(seed, log),
             Kind::Administrator => administrator(seed, log),

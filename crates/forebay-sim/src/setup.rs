@@ -14,7 +14,7 @@ use crate::workload::Load;
 
 mod kinds;
 
-use kinds::{crowd, discard_much, let_log_die, mix, resize_flash, tear_ring};
+use kinds::{crowd, discard_much, let_log_die, mix, resize_flash, start_cold, tear_ring};
 pub(crate) use kinds::{race, restart_often, switch_often};
 
 /// A flight recorder of 128 requests, which are written over all the time.
@@ -65,6 +65,10 @@ pub struct Setup {
     pub flash_max: Option<u64>,
     /// Power fails while several pages of the ring are on their way, and again soon after.
     pub ring_tears: bool,
+    /// So many of 1000 starts cannot prove that the cache is current, and begin another ring.
+    pub cold_starts: u32,
+    /// Usual latency of the ring at most.
+    pub ring_latency_max: Nanos,
     /// Deadlines may be noticed so late.
     pub late_max: Nanos,
     /// The clients.
@@ -109,17 +113,23 @@ pub const CROWDED: u64 = 1 << 50;
 /// Seeds from here on are of several of these at once.
 pub const MIXED: u64 = 1 << 51;
 
+/// Seeds from here on are of caches that hardly any start believes, and of rings that are slow to say anything.
+pub const COLD: u64 = 1 << 52;
+
 /// The first seeds of all kinds of long runs.
-pub const KINDS: [u64; 13] = [
+pub const KINDS: [u64; 14] = [
     0, RESTARTING, COMPARING, DYING, ROTTING, TEARING, DISCARDING, SWITCHING, JOURNALED, TUNED,
-    RESIZED, CROWDED, MIXED,
+    RESIZED, CROWDED, MIXED, COLD,
 ];
 
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= MIXED {
+    if seed >= COLD {
+        restart_often(&mut rng, &mut setup);
+        start_cold(&mut rng, &mut setup);
+    } else if seed >= MIXED {
         mix(&mut rng, &mut setup);
     } else if seed >= CROWDED {
         restart_often(&mut rng, &mut setup);
@@ -226,6 +236,8 @@ pub fn setup(rng: &mut Rng) -> Setup {
         segments_left: None,
         discards: Discards::ByChance,
         ring_tears: false,
+        cold_starts: 0,
+        ring_latency_max: Nanos::from_micros(100),
         late_max: Nanos::from_millis(3),
         stamped: rng.chance(700),
         disasters: if quiet { 0 } else { rng.skewed(6) as u32 },

@@ -134,7 +134,7 @@ pub(crate) fn ring(rng: &mut Rng, config: &mut Config) {
 }
 
 struct Reader<'a> {
-    device: &'a Device,
+    bytes: &'a [u8],
     first: u32,
 }
 
@@ -146,7 +146,7 @@ impl RingReader for Reader<'_> {
 
     fn page(&self, index: u32) -> &Page {
         let at = u64::from(self.first + index) * PAGE;
-        self.device.bytes()[at as usize..][..PAGE as usize].try_into().expect("a page")
+        self.bytes[at as usize..][..PAGE as usize].try_into().expect("a page")
     }
 }
 
@@ -165,9 +165,10 @@ impl World<'_> {
         let config = &self.setup.config;
         let goes_on = self.ring.fits(config).is_some();
         let found = self.ring.fits(config).or_else(|| self.ring.fits_otherwise(config));
-        if let Some(header) = found {
+        let is_proven = self.is_proven_current();
+        if let Some(header) = found.filter(|_| is_proven) {
             self.begin(if goes_on { header.nonce } else { self.ring.nonce + 1 }, log);
-            let mut reader = Reader { device: &self.ring.device, first: 0 };
+            let mut reader = Reader { bytes: self.ring.device.bytes(), first: 0 };
             let records = log.iter().flat_map(|(log, _)| log.records.iter());
             let logged = records.map(|record| record.range);
             let surveyor = Surveyor {
@@ -186,7 +187,9 @@ impl World<'_> {
                     let is_shorter = self.engine.flash_size() < self.flash.bytes().len() as u64;
                     assert_eq!((seen.found, seen.closed), (found, closed));
                     assert!(seen.kept == kept || is_shorter && kept < seen.kept);
-                    self.check_sample(&sample.expect("some of the same pages"));
+                    let sample = sample.expect("some of the same pages");
+                    self.coverage.granules_sampled += sample.len() as u64;
+                    self.check_sample(&sample);
                     self.log.line(self.now, || format!("warm: {restored:?}"));
                     self.dropped.check(restored.found);
                     match goes_on {
@@ -212,14 +215,44 @@ impl World<'_> {
         self.begin_ring();
     }
 
+    /// What the fence says of primary storage. With chance of its own: all else goes on as it did.
+    fn is_proven_current(&self) -> bool {
+        !Rng::new(self.setup.seed ^ self.events).chance(self.setup.cold_starts)
+    }
+
     /// What a start compares with primary storage is the same there while nobody else writes: else it would refuse a good log.
-    fn check_sample(&mut self, sample: &[CachedGranule]) {
+    fn check_sample(&self, sample: &[CachedGranule]) {
         for granule in sample {
             let ByteRange { start, end } = granule.range;
             let bytes = &self.backend.bytes()[start as usize..end as usize];
             assert_eq!(crc32c(bytes), granule.checksum, "{:?} is another one", granule.range);
         }
-        self.coverage.granules_sampled += sample.len() as u64;
+    }
+
+    /// A write to primary storage has taken effect. What a start would believe of the ring after a loss of power now is what
+    /// primary storage holds there: what was written to is durably marked, or nothing is claimed of it.
+    pub(crate) fn check_claims(&mut self, written: ByteRange) {
+        // Where there is a log, a start leaves out what it has records of.
+        let has_log = self.setup.config.write_log.is_some();
+        let Some(header) = self.ring.header.filter(|_| !has_log) else { return };
+        // It takes long where a ring has much to say.
+        let often = if header.slots > 256 { 50 } else { 1000 };
+        if !Rng::new(self.setup.seed ^ self.events).chance(often) {
+            return;
+        }
+        let mut reader = Reader { bytes: self.ring.device.durable(), first: 0 };
+        let surveyor = Surveyor {
+            header: &header,
+            disk_size: self.setup.config.backend.size,
+            pending: self.ring.generation,
+        };
+        let all = (u64::MAX, usize::MAX);
+        let Ok(mut believed) = surveyor.sample(&mut reader, std::iter::empty(), all) else {
+            return;
+        };
+        believed.retain(|granule| !granule.range.intersect(written).is_empty());
+        self.check_sample(&believed);
+        self.coverage.claims_checked += 1;
     }
 
     /// The engine's ring is on flash, durably, and says nothing yet.
@@ -235,7 +268,7 @@ impl World<'_> {
             self.ring.device.fate = fate;
             self.ring.device.faults = self.setup.log;
             self.ring.device.timeout = config.flash_timeout;
-            self.ring.device.latency_max = Nanos::from_micros(100);
+            self.ring.device.latency_max = self.setup.ring_latency_max;
         }
         self.fit_flash();
     }

@@ -1,7 +1,7 @@
 //! The engine under simulation, as a part of `make test`; `make soak` goes on from there.
 
 use forebay_sim::setup::{
-    COMPARING, CROWDED, DISCARDING, DYING, JOURNALED, MIXED, RESIZED, RESTARTING, ROTTING,
+    COLD, COMPARING, CROWDED, DISCARDING, DYING, JOURNALED, MIXED, RESIZED, RESTARTING, ROTTING,
     SWITCHING, TEARING, TUNED,
 };
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
@@ -162,6 +162,14 @@ fn thousands_of_blocks_that_change_at_once_are_recorded_whole() {
     let coverage = pass_all((CROWDED..).take(60));
     assert!(coverage.warm_restarts > 200 && coverage.blocks_kept > 20_000, "{coverage:?}");
     assert!(coverage.ring_pages > coverage.ring_writes + 300, "{coverage:?}");
+}
+
+/// A ring that says that all is marked, beside words that say otherwise, is found by one of twenty.
+#[test]
+fn whatever_is_written_a_ring_that_began_anew_claims_nothing_else_at_any_instant() {
+    let coverage = pass_all((COLD..).take(150));
+    assert!(coverage.claims_checked > 4000 && coverage.marks_waited_for > 1000, "{coverage:?}");
+    assert!(coverage.crashes > 300 && coverage.warm_restarts > 50, "{coverage:?}");
 }
 
 #[test]

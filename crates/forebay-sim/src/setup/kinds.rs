@@ -224,3 +224,33 @@ pub(crate) fn race(rng: &mut Rng, load: &mut Load) {
     // Not only where nothing else happens.
     (load.weights[0], load.weights[1]) = (load.weights[0].max(20), load.weights[1].max(10));
 }
+
+/// Starts of which most begin another ring, and few places that are read, and written while a batch of the ring is under way.
+pub(super) fn start_cold(rng: &mut Rng, setup: &mut Setup) {
+    setup.cold_starts = 700;
+    // Much comes while a batch is under way.
+    setup.ring_latency_max = Nanos::from_micros(rng.pick(&[500, 5_000, 5_000]));
+    let config = &mut setup.config;
+    // Beside a log nobody looks at what the ring says.
+    config.write_log = None;
+    config.mode = rng.pick(&[Mode::WriteThrough, Mode::WriteAround]);
+    // What a start believes is looked at by the first granule of each block.
+    config.block_size = PAGE;
+    config.ram_bytes = rng.below(2) * PAGE;
+    config.flash_bytes = rng.between(16, 100) * PAGE;
+    config.ring = None;
+    while config.ring.is_none() {
+        crate::warm::ring(rng, config);
+    }
+    if let Some(ring) = &mut config.ring {
+        ring.record_delay = Nanos::from_micros(rng.pick(&[2_000, 20_000, 100_000]));
+    }
+    setup.mode_changes = 0;
+    let load = &mut setup.load;
+    load.requests = rng.between(100, 300);
+    load.weights[1] = rng.between(4, 20);
+    // The first flush of a life often ends before anything is cached or written.
+    load.pause_max = Nanos::from_micros(rng.pick(&[500, 1_000]));
+    load.burst_max = rng.pick(&[1, 4]);
+    load.spots.truncate(rng.between(1, 2) as usize);
+}
