@@ -164,7 +164,7 @@ def a_dirty_log_is_refused_when_somebody_else_wrote(bed):
         before = os.stat(image)
         way(image)
         changed = digest(image)
-        is_refused(bed, disk, "20 writes", "generation 1", image, "modified")
+        is_refused(bed, disk, "20 writes", "generation 2", image, "modified")
         assert digest(image) == changed, "a refused disk changed primary storage"
         # What it was is put back, as far as anybody can: it stays refused until it is resolved.
         shutil.copy2(image + ".before", image)

@@ -107,7 +107,8 @@ pub fn examine(
     let there = fence::Found { size: look.size, modified, changed, sidecar, samples };
     let mut verdict = judge(&known, &there);
     let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
-    let needs_log = is_unresolved || !matches!(verdict, Verdict::New | Verdict::Strong);
+    // A first start that died may have leased segments, and has written nothing there.
+    let needs_log = is_unresolved || verdict != Verdict::Strong;
     let is_dirty = pool.has_log(number) && (!needs_log || pool.dirty(number).is_dirty());
     let own = match &found {
         Found::There(there) if there.disk == record.uuid => Some(there.clone()),
@@ -172,7 +173,8 @@ pub fn examine(
 }
 
 /// True when a session of the disk may have left a dirty log of which this pool knows nothing. A session that goes on without its
-/// flash, which died, raises the generation by one. The flash knows nothing of its end, and that is never one with a dirty log.
+/// flash, which died, raises the generation by one, and each other session by two. The flash knows nothing of its end, and that
+/// is never one with a dirty log.
 fn is_newer(own: &Sidecar, record: &DiskRecord) -> bool {
     let ahead = own.generation.0.saturating_sub(record.pending.0);
     let has_ended = own.state == SidecarState::Dirty && own.generation >= record.committed;

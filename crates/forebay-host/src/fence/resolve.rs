@@ -347,7 +347,14 @@ impl Sides {
             && found.disk == self.record.uuid
         {
             let seen = found.generation;
-            self.pool().pass_generation(self.number, seen)?;
+            let mut pool = self.pool();
+            // What follows is all that keeps a start from log and cache, until the decision is there.
+            pool.set_unresolved(self.number)?;
+            ensure!(
+                pool.void_ring(self.number),
+                "cannot note on flash that its cache is of the past"
+            );
+            pool.pass_generation(self.number, seen)?;
         }
         let record = self.pool().record(self.number);
         self.record = record;

@@ -315,7 +315,7 @@ fn a_disk_that_was_left_in_order_finds_strong_evidence() {
         assert_eq!(bed.sidecar().state, expect);
         assert_eq!(bed.verdict(), Verdict::Strong, "{end:?}");
     }
-    assert_eq!(bed.sidecar().generation, Generation(3));
+    assert_eq!(bed.sidecar().generation, Generation(6), "two for each session");
     bed.serve().leave(EndOfSession::Detached);
     assert!(!bed.path("db.raw.forebay").exists());
 }

@@ -210,7 +210,8 @@ impl Pool {
     pub fn begin_session(&mut self, number: DiskNumber) -> Result<Generation> {
         self.file.stay();
         let mut record = self.record(number);
-        record.pending.0 += 1;
+        // One that is one ahead is that of a session which went on without its flash: a sidecar tells the two apart.
+        record.pending.0 += 2;
         let generation = record.pending;
         self.tables.set_disk(&self.file, number, Some(record))?;
         Ok(generation)

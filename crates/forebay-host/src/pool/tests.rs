@@ -330,14 +330,14 @@ fn a_session_steps_the_generation_and_its_end_is_noted() {
     let mut pool = open(&path, &[share(0, 4)]).unwrap();
     let wish = wish("db", "file:/db");
     let (number, log) = serve(&mut pool, &wish);
-    assert_eq!((log.generation, log.found.records.len()), (Generation(1), 0));
+    assert_eq!((log.generation, log.found.records.len()), (Generation(2), 0));
     let record = pool.record(number);
-    assert_eq!((record.committed, record.session), (Generation(1), SessionEnd::Running));
+    assert_eq!((record.committed, record.session), (Generation(2), SessionEnd::Running));
     drop((pool, log));
     let mut pool = open(&path, &[share(0, 4)]).unwrap();
     assert!(pool.has_log(number), "as after a crash");
     let (again, log) = serve(&mut pool, &wish);
-    assert_eq!((again, log.generation), (number, Generation(2)));
+    assert_eq!((again, log.generation), (number, Generation(4)));
     assert_eq!(pool.tables.log_segments(number), 1, "the segment of the first run is free");
     pool.close(number, EndOfSession::Clean, true, None).unwrap();
     assert!(!pool.has_log(number));

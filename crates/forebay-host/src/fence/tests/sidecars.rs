@@ -82,7 +82,7 @@ fn a_decision_about_a_disk_that_only_reads_takes_the_sidecar_that_is_there() {
         bed.serve().leave(EndOfSession::Dirty);
         bed.wish.read_only = true;
         bed.serve().leave(EndOfSession::Dirty);
-        assert_eq!((bed.sidecar().generation, bed.verdict()), (Generation(2), Verdict::Strong));
+        assert_eq!((bed.sidecar().generation, bed.verdict()), (Generation(4), Verdict::Strong));
         match is_put_back {
             true => drop(sidecar::write(&bed.path("db.raw.forebay"), &first).unwrap()),
             false => bed.image().set_modified(SystemTime::UNIX_EPOCH).unwrap(),
