@@ -3,7 +3,7 @@
 //! ```text
 //!   start   examine ─► note ── refused: needs `disk resolve` (durably)
 //!              │
-//!           generation + 1 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: last write
+//!           generation + 2 pending (durable) ─► begin: sidecar ─► … recovery … ─► committed ─► follow: last write
 //!   served     shard notes writes, a thread looks at primary storage                  (last_write.rs, daemon/watch.rs)
 //!   end     last look and samples ─► record closed (durable) ─► sidecar closed ─► its note removed
 //! ```

@@ -343,20 +343,21 @@ impl Sides {
             // The sidecar will not name the journal any more.
             check_torn(sidecar, self.probe.as_ref(), &self.place)?;
         }
-        if let Found::There(found) = &self.found
-            && found.disk == self.record.uuid
-        {
-            let seen = found.generation;
+        let record = {
             let mut pool = self.pool();
-            // What follows is all that keeps a start from log and cache, until the decision is there.
+            // What is written from here on keeps no start from log and cache any more: this does, until the decision is there.
             pool.set_unresolved(self.number)?;
             ensure!(
                 pool.void_ring(self.number),
                 "cannot note on flash that its cache is of the past"
             );
-            pool.pass_generation(self.number, seen)?;
-        }
-        let record = self.pool().record(self.number);
+            if let Found::There(found) = &self.found
+                && found.disk == self.record.uuid
+            {
+                pool.pass_generation(self.number, found.generation)?;
+            }
+            pool.record(self.number)
+        };
         self.record = record;
         let sidecar = match (self.write_sidecar(state)?, &self.found) {
             (true, _) => self.record.pending,

@@ -1,7 +1,7 @@
 //! Opening the log of a disk: what a former run left is found, put in order, and goes on in a fresh segment.
 //!
 //! ```text
-//!   generation + 1 pending ─► recover ─► give back what nothing depends on ─► fresh segments: staged records, and the
+//!   generation + 2 pending ─► recover ─► give back what nothing depends on ─► fresh segments: staged records, and the
 //!      end of the log if it is short (`format/reopen.rs` of the core) ─► (engine restores) ─► committed ─► the staging file
 //!      may be used again
 //! ```
