@@ -77,7 +77,7 @@ def what_memory_has_reaches_primary_storage_and_the_log_is_never_used_again(bed)
         os.unlink(trigger)
         result = bed.run(disk.command, code=None, timeout=30)
         assert result.returncode == 1, result.stderr
-        assert "the pool knows none above 1" in result.stderr, result.stderr
+        assert "the pool knows none above 2" in result.stderr, result.stderr
         assert read_file(image)(0, 16 * MIB) == before
     # Another flash: there is nothing to take over.
     fresh = write_back(bed, "file:" + image, name="again")
