@@ -275,16 +275,17 @@ impl ShardDisk {
         self.storage.wake(now, reactor);
         // The flush that a disk ends with says nothing of what lands after it.
         let may_settle = matches!(self.ending.stage, Stage::Serving | Stage::Draining);
-        if may_settle && self.port.engine.is_unsettled() && !self.storage.backend.holds_changes() {
+        let settles =
+            may_settle && self.port.engine.is_unsettled() && !self.storage.backend.holds_changes();
+        if settles {
             self.port.engine.set_unsettled(false);
-            // It flushes what has landed, also of an idle disk.
-            self.port.engine.tick(now, &mut self.port.actions);
         }
         // Before what time brings: that may ask for copies out of RAM that is to be given back then.
         self.give_buffers_back(now, reactor);
         self.give_some_ram_back();
         let Port { engine, actions, .. } = &mut self.port;
-        if engine.next_deadline() <= now {
+        // An idle disk flushes what has landed, too.
+        if settles || engine.next_deadline() <= now {
             engine.tick(now, actions);
         }
         self.turn.wrote_log = false;
