@@ -9,7 +9,7 @@
 use crate::action::{Buffer, Source, Span};
 use crate::cx::pages_of;
 use crate::geometry::{ByteRange, PAGE};
-use crate::ids::{Nanos, RequestTag};
+use crate::ids::{Nanos, RequestTag, Sequence};
 use crate::observer::Ticket;
 use crate::stats::{Wait, Waited};
 use crate::status::IoStatus;
@@ -75,8 +75,8 @@ pub(crate) enum Job {
     Write(WriteJob),
     Zero(ZeroJob),
     Flush,
-    /// How often records had been taken out of the log when primary storage was asked; `None`: the log had nothing.
-    Allocation(Option<u64>),
+    /// The newest record that had been taken out of the log when primary storage was asked; `None`: the log had nothing.
+    Allocation(Option<Sequence>),
 }
 
 impl InFlight {
@@ -178,8 +178,8 @@ pub(crate) struct ReadJob {
     pub source: Source,
     /// What of it was found here.
     pub found: FoundHere,
-    /// The log holds pages of it in parts: what the log had freed when they were seen.
-    pub partial: Option<u64>,
+    /// The log holds pages of it in parts: the oldest record that has one of them.
+    pub partial: Option<Sequence>,
     /// Up to which page, and which of its layers, those parts are in place.
     pub overlay: (u64, usize),
 }

@@ -374,9 +374,9 @@ impl WriteBack {
         self.log.segments.are_neighbours(a, b)
     }
 
-    /// Counts how often records were taken out of the log.
-    pub(crate) fn freed(&self) -> u64 {
-        self.log.reading.freed
+    /// The newest record that was taken out of the log.
+    pub(crate) fn forgotten(&self) -> Sequence {
+        self.log.reading.forgotten
     }
 
     /// The page of the disk that is at a place that is held.

@@ -42,7 +42,7 @@ impl Parts {
     pub(in crate::engine) fn run_allocation(&mut self, key: Key, cx: &mut Cx<'_>) {
         let range = cx.align_to_backend(self.requests.table[key].range);
         let log = self.write_back.as_ref().filter(|log| !log.is_empty());
-        self.requests.table[key].job = Job::Allocation(log.map(WriteBack::freed));
+        self.requests.table[key].job = Job::Allocation(log.map(WriteBack::forgotten));
         let io = RequestIo::Extents;
         self.requests.start_io(key, io, Target::Backend, range, IoOp::Extents, cx);
     }
@@ -54,8 +54,9 @@ impl Parts {
             return self.requests.forget(key, cx);
         }
         // Bytes may have gone from the log to primary storage after that looked where they are.
-        let has_freed = |freed| self.write_back.as_ref().is_none_or(|log| log.freed() != freed);
-        let is_old = matches!(entry.job, Job::Allocation(Some(freed)) if has_freed(freed));
+        let forgotten = self.write_back.as_ref().map(WriteBack::forgotten);
+        let is_old =
+            matches!(entry.job, Job::Allocation(then) if then.is_some() && then != forgotten);
         let extents = if is_old { &[] } else { extents };
         // The question was grown to logical blocks; the answer is cut back to the request.
         let mut position = cx.align_to_backend(entry.range).start;

@@ -46,7 +46,6 @@ impl Parts {
             return false;
         };
         let grid = log.pages();
-        let freed = log.freed();
         let disk = cx.config.disk();
         let mut end = wanted.end;
         let mut run: Option<Run> = None;
@@ -91,8 +90,8 @@ impl Parts {
                 }
                 (None, _) => {
                     if !layers.sectors().is_empty() {
-                        // Of the first one seen: what was freed since then counts.
-                        job.partial.get_or_insert(freed);
+                        let oldest = job.partial.unwrap_or(layers.oldest);
+                        job.partial = Some(oldest.min(layers.oldest));
                         job.overlay = (job.target.start, 0);
                     }
                     if !layers.sectors().contains(all) {
@@ -177,8 +176,8 @@ impl Parts {
         job: &mut ReadJob,
         cx: &mut Cx<'_>,
     ) -> bool {
-        let freed = self.write_back.as_ref().map(WriteBack::freed);
-        if job.partial != freed {
+        let forgotten = self.write_back.as_ref().map(WriteBack::forgotten);
+        if job.partial <= forgotten {
             // What was seen may be on primary storage by now, and newer than what was fetched.
             (job.cursor, job.partial) = (job.target.start, None);
             cx.wake(key);

@@ -304,6 +304,34 @@ fn a_read_that_came_before_the_log_and_ran_with_it_is_of_the_newest_bytes() {
 }
 
 #[test]
+fn a_read_of_a_page_in_parts_does_not_begin_anew_when_other_records_are_freed() {
+    let mut rig = write_back(with_log());
+    let page = 200 * 4096;
+    for tag in 1..=5 {
+        rig.write_with(tag, tag * 16 * KIB, 16 * KIB, tag as u8, true);
+        rig.commit();
+    }
+    rig.write_with(6, page, 1024, 6, true);
+    rig.commit();
+    rig.read(7, page, 4096);
+    let is_below = |io: &mut Io| io.target == Target::Backend && io.range.start == page;
+    let below: Vec<_> = rig.pending.extract_if(.., is_below).collect();
+    assert_eq!(below.len(), 1);
+    for _ in 0..100 {
+        rig.settle();
+        rig.tick(10);
+    }
+    assert!(!rig.unleased.is_empty(), "older records are freed");
+    rig.pending = below;
+    rig.complete(0, IoStatus::Ok);
+    assert!(!rig.drawn().iter().any(|io| io.starts_with("R ")), "{:?}", rig.drawn());
+    rig.settle();
+    let bytes = &rig.replied(7).2;
+    assert!(bytes[..1024].iter().all(|&byte| byte == 6), "the log's part");
+    assert!(bytes[1024..].iter().all(|&byte| byte == 200), "what is below it");
+}
+
+#[test]
 fn zeroes_are_read_before_primary_storage_has_them() {
     let mut rig = write_back(with_log());
     let op = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false };

@@ -111,6 +111,8 @@ pub struct Layer {
 pub struct Layers {
     layers: [Option<Layer>; 9],
     count: usize,
+    /// The oldest record that one of them may be of.
+    pub oldest: Sequence,
 }
 
 impl Layers {
@@ -308,6 +310,8 @@ impl LogIndex {
     pub fn layers(&self, page: PageIndex) -> Layers {
         let mut layers = Layers::default();
         let (zeroed, zeroed_at) = self.zeroed(page);
+        let zeroes = zeroed_at.iter().copied().filter(|&zero| zero > 0);
+        let mut oldest = zeroes.min().unwrap_or(u64::MAX);
         let mut rest = zeroed;
         let mut at = self.find_head(self.bucket(page), page).map_or(NONE, |(head, _)| head);
         while at != NONE {
@@ -320,8 +324,10 @@ impl LogIndex {
             }
             rest = rest.without(shown);
             layers.push(LayerSource::Place(Place(at)), shown);
+            oldest = oldest.min(entry.sequence.0);
             at = entry.older;
         }
+        layers.oldest = Sequence(oldest);
         layers.push(LayerSource::Zero, rest);
         layers
     }

@@ -214,8 +214,8 @@ pub(super) struct Health {
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(in crate::write_back) overlay: OverlayState,
-    /// Counts how often records were taken out of the index.
-    pub(in crate::write_back) freed: u64,
+    /// Records up to this one were taken out of the index.
+    pub(in crate::write_back) forgotten: Sequence,
     /// Of what is up to here flash has failed to read something; zero: of nothing.
     pub(in crate::write_back) unread: Sequence,
     /// When the reads under way hang, unless one of them ends.
@@ -297,7 +297,7 @@ impl WriteLog {
             },
             reading: Reading {
                 overlay: OverlayState::new(scratch, of_disk.requests_max),
-                freed: 0,
+                forgotten: Sequence::default(),
                 unread: Sequence(0),
                 until: Nanos::NEVER,
             },
@@ -390,7 +390,7 @@ impl WriteLog {
             self.index.remove(self.segments.place(oldest.plus(n)));
         }
         self.index.remove_zeroes(last);
-        self.reading.freed += 1;
+        self.reading.forgotten = last;
         self.waiting.room_changed = true;
         self.config.segment_pages
     }
@@ -406,8 +406,8 @@ impl WriteLog {
             self.index.remove(self.segments.place(position));
             position = position.plus(1);
         }
-        self.index.remove_zeroes(self.last_sequence());
-        self.reading.freed += 1;
+        self.reading.forgotten = self.last_sequence();
+        self.index.remove_zeroes(self.reading.forgotten);
         self.reading.overlay.end(shared);
         self.waiting.room_changed = true;
         assert!(self.index.is_empty());
