@@ -193,3 +193,55 @@ fn a_log_that_has_less_than_it_may_is_full_with_what_it_has() {
     let said = rig.events.iter().filter(|event| **event == Event::LogHasRoom).count();
     assert!(said < 3, "{said} {:?}", rig.events);
 }
+
+#[test]
+fn a_read_of_a_page_in_parts_begins_anew_although_an_older_segment_is_freed_after_its_records() {
+    let mut rig = alone();
+    let page = 200 * 4096;
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write(1, 0, 16 * KIB, 1);
+    // A second segment, and never a third one.
+    rig.leases.1 = 1;
+    rig.grant();
+    for tag in 2..=4 {
+        rig.write_with(tag, tag * 16 * KIB, 16 * KIB, 2, true);
+        rig.refuse_leases();
+        rig.settle();
+    }
+    let zeroes = Op::WriteZeroes { may_unmap: true, fast_only: false, fua: true };
+    rig.submit(5, 100 * 4096, 4096, zeroes);
+    rig.settle();
+    rig.write_with(6, page, 1024, 6, true);
+    rig.settle();
+    rig.read(7, page, 4096);
+    let is_below = |io: &mut Io| io.target == Target::Backend && io.range.start == page;
+    let below: Vec<_> = rig.pending.extract_if(.., is_below).collect();
+    assert_eq!(below.len(), 1, "{:?}", rig.drawn());
+    // What it reads it has read: only the answer is late.
+    let old = rig.backend[page as usize..][..4096].to_vec();
+    // A lease is asked for again, and the answer is late as well.
+    while rig.leases.0 == 0 {
+        rig.tick(11);
+    }
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    rig.run_actions();
+    for _ in 0..100 {
+        rig.settle();
+        rig.tick(11);
+    }
+    let log = rig.engine.statistics(rig.now).log.expect("a log");
+    assert_eq!((log.used_bytes, rig.leases.0), (0, 1), "it is forgotten as a whole");
+    rig.refuse_leases();
+    for _ in 0..100 {
+        rig.settle();
+        rig.tick(11);
+    }
+    assert_eq!(rig.renewed, [SegmentId(0)], "the older segment is freed");
+    let new = rig.backend[page as usize..][..4096].to_vec();
+    rig.backend[page as usize..][..4096].copy_from_slice(&old);
+    rig.pending.extend(below);
+    rig.complete(0, IoStatus::Ok);
+    rig.backend[page as usize..][..4096].copy_from_slice(&new);
+    rig.settle();
+    assert!(rig.replied(7).2[..1024].iter().all(|&byte| byte == 6), "the newest bytes");
+}

@@ -390,7 +390,8 @@ impl WriteLog {
             self.index.remove(self.segments.place(oldest.plus(n)));
         }
         self.index.remove_zeroes(last);
-        self.reading.forgotten = last;
+        // All may be forgotten already, and the segment be freed only now.
+        self.reading.forgotten = self.reading.forgotten.max(last);
         self.waiting.room_changed = true;
         self.config.segment_pages
     }
