@@ -44,9 +44,8 @@ pub struct Known {
     pub sidecar: Generation,
     /// A sidecar up to this generation may have been written.
     pub pending: Generation,
-    /// The generation of the session that was served last, where the pool does not say that it has ended, nor that an
-    /// administrator has decided about it since.
-    pub running: Option<Generation>,
+    /// No session above this one has ended, as far as the pool knows.
+    pub ended: Generation,
     /// Bytes of primary storage.
     pub size: u64,
     /// Its times, as remembered.
@@ -89,6 +88,8 @@ pub struct Found<'a> {
     pub sidecar: SidecarFound<'a>,
     /// What sampled ranges say.
     pub samples: Samples,
+    /// The path, or the loop device, leads to another image than it did.
+    pub is_elsewhere: bool,
 }
 
 /// The sidecar of primary storage.
@@ -169,8 +170,10 @@ pub enum Change {
     Content,
     /// Another disk was served from it meanwhile.
     OtherDisk,
+    /// It is another image under the same name, and nothing beside it says that the disk was served from it.
+    Elsewhere,
     /// This disk was served from it by a newer state of the pool, or went on without its flash, which had died. Where the
-    /// generations are the same, its session has ended, which the pool does not know.
+    /// pool knows the generation, that session has ended, which the pool does not know.
     FlashRolledBack {
         /// Of the sidecar.
         sidecar: Generation,
@@ -214,17 +217,19 @@ fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
     }
     if let SidecarFound::There(sidecar) = found.sidecar {
         let generation = sidecar.generation;
-        if generation > known.pending {
+        // No start says that a session has ended before the pool knows that it has begun.
+        let is_end = sidecar.state.has_ended() && generation > known.ended;
+        if generation > known.pending || is_end {
             let pool = known.pending;
             return Some(Change::FlashRolledBack { sidecar: generation, pool });
-        }
-        if known.running == Some(generation) && sidecar.state.has_ended() {
-            return Some(Change::FlashRolledBack { sidecar: generation, pool: known.pending });
         }
         if generation < known.sidecar {
             let pool = known.sidecar;
             return Some(Change::SidecarRolledBack { sidecar: generation, pool });
         }
+    } else if found.is_elsewhere && !matches!(known.times, Times::Final { .. }) {
+        // After an orderly end times and samples tell more.
+        return Some(Change::Elsewhere);
     }
     let is = found.modified;
     let before =

@@ -104,7 +104,12 @@ pub fn examine(
     let samples = sample::compare(probe.as_ref(), &record, look.size, EXAMINE_MAX);
     let (modified, changed) = (look.modified, look.changed);
     let sidecar = judged(&found, &place, &known);
-    let there = fence::Found { size: look.size, modified, changed, sidecar, samples };
+    // Only an image has a sidecar beside it, which goes where the image goes.
+    let is_image = probe.as_ref().is_some_and(|probe| probe.sidecar().is_some());
+    let (now, then) = (wish.identity, record.identity);
+    let is_elsewhere = is_image && ![now, then].contains(&Uuid::NIL) && now != then;
+    let size = look.size;
+    let there = fence::Found { size, modified, changed, sidecar, samples, is_elsewhere };
     let mut verdict = judge(&known, &there);
     let is_unresolved = record.flags.has(DiskFlags::UNRESOLVED);
     // A first start that died may have leased segments, and has written nothing there.
@@ -177,12 +182,21 @@ pub fn examine(
 /// is never one with a dirty log.
 fn is_newer(own: &Sidecar, record: &DiskRecord) -> bool {
     let ahead = own.generation.0.saturating_sub(record.pending.0);
-    let has_ended = own.state == SidecarState::Dirty && own.generation >= record.committed;
+    let may_be_dirty = own.state.may_be_dirty();
+    let is_end = own.state == SidecarState::Dirty && own.generation > ended(record);
     match record.session {
-        SessionEnd::Clean => ahead > 0 && own.state.may_be_dirty(),
-        SessionEnd::Running => {
-            ahead > 1 && own.state.may_be_dirty() || has_ended && !record.evidence.is_final
-        }
+        SessionEnd::Clean => ahead > 0 && may_be_dirty || is_end,
+        SessionEnd::Running => ahead > 1 && may_be_dirty || is_end,
+    }
+}
+
+/// No session above this one has ended, as far as the record tells.
+fn ended(record: &DiskRecord) -> Generation {
+    // An administrator's decision is final evidence of a session that was killed.
+    let is_running = record.session == SessionEnd::Running && !record.evidence.is_final;
+    match is_running {
+        true => Generation(record.committed.0.saturating_sub(1)),
+        false => record.committed.max(record.evidence.sidecar),
     }
 }
 
@@ -214,15 +228,13 @@ fn judged<'a>(found: &'a Found, place: &SidecarPlace, known: &Known) -> SidecarF
 
 /// What the pool knows of the disk, and tmpfs.
 fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known {
-    // An administrator's decision is final evidence of a session that was killed.
-    let is_running = record.session == SessionEnd::Running && !record.evidence.is_final;
     Known {
         disk: record.uuid,
         pool: pool.uuid(),
         is_new: record.committed == Generation(0),
         sidecar: record.evidence.sidecar,
         pending: record.pending,
-        running: is_running.then_some(record.committed),
+        ended: ended(record),
         size: record.size,
         times: last_write::times(record, modified),
         is_detached: false,

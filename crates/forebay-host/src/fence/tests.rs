@@ -124,28 +124,44 @@ impl Bed {
 
     /// Opens the disk; `steps` of: pending, sidecar, log, committed, last write.
     fn open(&self, steps: usize) -> Option<Served> {
+        self.open_with(|step| step < steps)
+    }
+
+    /// Opens the disk, and does something after so many of its steps.
+    fn open_and(&self, steps: usize, then: impl Fn(&Bed)) -> Served {
+        let goes_on = |step| {
+            if step == steps {
+                then(self);
+            }
+            true
+        };
+        self.open_with(goes_on).unwrap()
+    }
+
+    /// Opens the disk as long as it goes on after a number of steps.
+    fn open_with(&self, goes_on: impl Fn(usize) -> bool) -> Option<Served> {
         let mut pool = self.pool();
         let (number, examined) = self.examine(&mut pool).unwrap();
-        if steps == 0 {
+        if !goes_on(0) {
             return None;
         }
         let generation = examined.begin_session(&mut pool, number).unwrap();
-        if steps == 1 {
+        if !goes_on(1) {
             return None;
         }
         let mut notes = Vec::new();
         let mut fence = examined.begin(&pool, number, true, &mut notes).unwrap();
         assert_eq!(notes, []);
-        if steps == 2 {
+        if !goes_on(2) {
             return None;
         }
         let log = pool.open_log(number, generation, None).unwrap();
-        if steps == 3 {
+        if !goes_on(3) {
             return None;
         }
         let found = fence.found(&pool.record(number));
         pool.commit_session(number, &self.wish, &log.segments(), found).unwrap();
-        if steps == 4 {
+        if !goes_on(4) {
             return None;
         }
         fence.follow(true, &mut notes).unwrap();

@@ -159,6 +159,9 @@ fn change_in_words(change: Change) -> String {
         ),
         Change::Content => "sampled ranges hold other bytes".to_owned(),
         Change::OtherDisk => "another disk was served from it, as its sidecar says".to_owned(),
+        Change::Elsewhere => "its name leads to another image than it did, and no sidecar there says that this disk was \
+             served from that one"
+            .to_owned(),
         Change::FlashRolledBack { sidecar, pool } if sidecar <= pool => format!(
             "its sidecar says that session {} of the disk has ended, and the pool does not: an old copy of the flash was put back, or the flash could not be written in the end",
             sidecar.0

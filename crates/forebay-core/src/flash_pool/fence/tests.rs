@@ -11,7 +11,7 @@ const KNOWN: Known = Known {
     is_new: false,
     sidecar: Generation(7),
     pending: Generation(8),
-    running: None,
+    ended: Generation(7),
     size: 4096,
     times: STOPPED,
     is_detached: false,
@@ -56,6 +56,7 @@ fn check_with<'a>(
         changed: Some(AT),
         sidecar: SidecarFound::There(sidecar),
         samples: Samples::Agree,
+        is_elsewhere: false,
     };
     change(&mut known, &mut found);
     assert_eq!(judge(&known, &found), expect, "{known:?} {found:?}");
@@ -122,6 +123,36 @@ fn a_sidecar_is_ours_from_the_last_one_of_a_session_to_pending() {
         with(OTHER, POOL, 7, Verdict::Mismatch(Change::OtherDisk));
         with(DISK, OTHER, 7, Verdict::Mismatch(Change::OtherDisk));
     }
+}
+
+#[test]
+fn a_session_that_ended_is_newer_than_a_pool_that_knows_of_no_end() {
+    for (ended, generation) in [(6, 7), (7, 8)] {
+        for state in [SidecarState::Clean, SidecarState::Dirty] {
+            let there = Sidecar { state, ..sidecar(DISK, POOL, generation) };
+            let ended = Generation(ended);
+            let change =
+                Change::FlashRolledBack { sidecar: Generation(generation), pool: Generation(8) };
+            let is_so = |known: &mut Known, _: &mut Found<'_>| known.ended = ended;
+            check_with(&there, KILLED, is_so, Verdict::Mismatch(change));
+        }
+    }
+}
+
+#[test]
+fn another_image_under_the_same_name_is_no_place_for_the_log_of_a_killed_session() {
+    for (times, is_known) in [(STOPPED, true), (KILLED, false), (HOST_LOST, false)] {
+        let elsewhere = |_: &mut Known, found: &mut Found<'_>| {
+            (found.is_elsewhere, found.sidecar) = (true, SidecarFound::Missing);
+        };
+        let expect = match is_known {
+            true => Verdict::Weak(Doubt::Sidecar),
+            false => Verdict::Mismatch(Change::Elsewhere),
+        };
+        check(times, elsewhere, expect);
+    }
+    // It was moved with its sidecar.
+    check(KILLED, |_, found| found.is_elsewhere = true, Verdict::Strong);
 }
 
 #[test]

@@ -34,6 +34,43 @@ fn a_copy_of_flash_from_within_a_session_is_told_by_the_sidecar_of_its_end() {
 }
 
 #[test]
+fn a_copy_of_flash_from_before_its_session_was_committed_is_told_by_the_sidecar_of_its_end() {
+    for (sessions, steps) in [(0, 1), (0, 3), (1, 1), (1, 3)] {
+        for end in [EndOfSession::Clean, EndOfSession::Dirty] {
+            let bed = Bed::new();
+            for _ in 0..sessions {
+                bed.serve().leave(EndOfSession::Clean);
+            }
+            let (pool, old) = (bed.path("pool"), bed.path("old"));
+            let copied = bed.open_and(steps, |bed| {
+                fs::copy(bed.path("pool"), bed.path("old")).unwrap();
+            });
+            copied.leave(end);
+            fs::copy(&old, &pool).unwrap();
+            match (end, bed.examine(&mut bed.pool())) {
+                (EndOfSession::Dirty, Err(error)) => {
+                    assert!(error.to_string().contains("is an old copy"), "{error}");
+                }
+                (EndOfSession::Clean, Ok((_, examined))) if sessions == 0 => {
+                    assert_eq!(examined.verdict, Verdict::New);
+                }
+                (EndOfSession::Clean, Ok((_, examined))) => assert!(
+                    matches!(
+                        examined.verdict,
+                        Verdict::Mismatch(fence::Change::FlashRolledBack { .. })
+                    ),
+                    "{:?}",
+                    examined.verdict
+                ),
+                (end, examined) => {
+                    panic!("{sessions} {steps} {end:?}: {:?}", examined.map(|(_, it)| it.verdict))
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn an_old_copy_of_flash_with_an_empty_log_is_not_served_past_the_dirty_log_of_the_newer_one() {
     let mut bed = Bed::new();
     let (pool, old) = (bed.path("pool"), bed.path("old"));

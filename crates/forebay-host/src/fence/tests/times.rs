@@ -69,3 +69,30 @@ fn a_write_within_the_tick_of_the_last_look_is_caught_by_samples() {
     drop(served);
     assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Content));
 }
+
+#[test]
+fn a_link_that_leads_to_another_image_after_a_loss_of_the_host_is_told() {
+    let mut bed = Bed::new();
+    let (link, image) = (bed.path("current.raw"), bed.path("db.raw"));
+    std::os::unix::fs::symlink(&image, &link).unwrap();
+    bed.wish.uri = format!("file:{}", link.display());
+    bed.wish.identity = identity(Some(&bed.probe()));
+    let served = bed.serve();
+    served.fence.last_write.as_ref().unwrap().remove();
+    drop(served);
+    let leads_to = |bed: &mut Bed, name: &str| {
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(bed.path(name), &link).unwrap();
+        bed.wish.identity = identity(Some(&bed.probe()));
+    };
+    // As long, and newer.
+    fs::write(bed.path("other.raw"), vec![2; 8 << 20]).unwrap();
+    leads_to(&mut bed, "other.raw");
+    assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::Elsewhere));
+    // It was moved, and its sidecar with it.
+    fs::rename(&image, bed.path("moved.raw")).unwrap();
+    fs::write(&image, vec![3; 8 << 20]).unwrap();
+    fs::rename(bed.path("db.raw.forebay"), bed.path("moved.raw.forebay")).unwrap();
+    leads_to(&mut bed, "moved.raw");
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
+}
