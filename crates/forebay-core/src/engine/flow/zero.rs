@@ -206,13 +206,17 @@ impl Parts {
                     if !fast_only {
                         cx.note_zeroes_refused(may_unmap);
                     }
+                    let piece = job.piece;
                     self.requests.end_io(key, IoStatus::Ok, cx);
+                    // A part of it may be done. What is written instead may end before all of that is.
+                    self.primary.note_write(piece);
+                    self.cache.invalidate(piece, cx);
                     if self.requests.table[key].answered {
                         return self.finish_zero(key, cx);
                     }
                     return cx.ready.push_back(key);
                 }
-                // Nothing of it is done.
+                // It is refused as a whole: the client writes instead.
                 ZeroKind::WriteZeroes { .. } => {}
             }
         }

@@ -272,3 +272,28 @@ fn zeroes_that_are_written_and_said_to_be_unsupported_fail_their_request() {
     rig.complete(write, IoStatus::Unsupported);
     assert_eq!(rig.replied(1).1, IoStatus::IoError);
 }
+
+/// A server may have zeroed a part before it says so of the next one.
+#[test]
+fn zeroes_that_are_unsupported_in_the_end_leave_nothing_old_in_the_cache() {
+    for is_written in [false, true] {
+        let mut config = config();
+        config.backend.size = 4 << 20;
+        let mut rig = Rig::new(config);
+        let (len, cached) = (2 << 20, (2 << 20) - 16384);
+        rig.read(1, cached, 16384);
+        rig.settle();
+        rig.submit(2, 0, len, Op::WriteZeroes { may_unmap: true, fast_only: false, fua: false });
+        rig.backend[..len as usize].fill(0);
+        if is_written {
+            rig.complete(0, IoStatus::Unsupported);
+            assert_eq!(rig.drawn(), ["W 0+1048576"]);
+        }
+        rig.tick(31_000);
+        assert_eq!(rig.replied(2).1, IoStatus::TimedOut);
+        rig.complete(0, if is_written { IoStatus::IoError } else { IoStatus::Unsupported });
+        rig.settle();
+        rig.expect_bytes(cached, 16384, 0);
+        assert!(rig.engine.statistics(rig.now).unflushed_bytes >= len, "{is_written}");
+    }
+}
