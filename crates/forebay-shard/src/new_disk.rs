@@ -1,6 +1,5 @@
 //! What a shard is handed: a disk that is ready to be served.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use forebay_backends::Backend;
@@ -9,6 +8,7 @@ use forebay_core::engine::Engine;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_frontends::client::Permission;
 use forebay_host::fence::{Guard, LastWrite, Revoker, UnreportedLoss};
+use forebay_host::pool::SharedFile;
 use forebay_host::pool::owner::PoolHandle;
 use forebay_io::arena::Arena;
 
@@ -46,7 +46,7 @@ pub struct NewDisk {
 #[derive(Debug)]
 pub struct FlashShare {
     /// The file or device.
-    pub file: Arc<OwnedFd>,
+    pub file: SharedFile,
     /// Where its parts begin, and their lengths: the slots lie in them one after the other, none in two of them.
     pub parts: Vec<(u64, u64)>,
     /// What keeps the cache over a restart.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -57,11 +57,38 @@ impl PoolPage {
     }
 }
 
+/// The descriptor of a pool's file, for who reads and writes it without the pool.
+#[derive(Clone, Debug)]
+pub struct SharedFile {
+    /// The lock lives as long as anybody has it.
+    pub fd: Arc<OwnedFd>,
+    /// Of all who have it.
+    pub failed_flushes: Arc<FailedFlushes>,
+}
+
+/// How often a flush of a file has failed. The kernel, or the device, tells one of those who have the file open together, and
+/// what it could not write counts as written from then on: the next flush of another one looks good.
+#[derive(Debug, Default)]
+pub struct FailedFlushes(AtomicU64);
+
+impl FailedFlushes {
+    /// One more has failed.
+    pub fn note(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// An open, locked file or block device.
 #[derive(Debug)]
 pub struct PoolFile {
     path: PathBuf,
     fd: Arc<OwnedFd>,
+    failed_flushes: Arc<FailedFlushes>,
     is_direct: bool,
     is_device: bool,
     /// The folder that it was made in, where there was nothing before it was opened. Another file system may hide it since.
@@ -130,7 +157,8 @@ impl PoolFile {
         let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
         let (path, fd) = (path.to_owned(), file.into_fd());
         let is_provisional = AtomicBool::new(false);
-        Ok(PoolFile { path, fd: Arc::new(fd), is_direct, is_device, made_in, is_provisional })
+        let (fd, failed_flushes) = (Arc::new(fd), Arc::default());
+        Ok(PoolFile { path, fd, failed_flushes, is_direct, is_device, made_in, is_provisional })
     }
 
     /// True when who opens the same path finds this file.
@@ -213,9 +241,9 @@ impl PoolFile {
         Ok(rustix::fs::fstat(&self.fd)?.st_uid)
     }
 
-    /// Its descriptor, for a reactor; the lock lives as long as anybody has it.
-    pub fn share(&self) -> Arc<OwnedFd> {
-        self.fd.clone()
+    /// Its descriptor, for a reactor.
+    pub fn share(&self) -> SharedFile {
+        SharedFile { fd: self.fd.clone(), failed_flushes: self.failed_flushes.clone() }
     }
 
     /// Makes sure that `len` bytes are there: allocated in a file, given on a device.
@@ -379,6 +407,14 @@ impl PoolFile {
     /// # Errors
     /// The kernel's.
     pub fn sync(&self) -> io::Result<()> {
+        let synced = self.flush();
+        if synced.is_err() {
+            self.failed_flushes.note();
+        }
+        synced
+    }
+
+    fn flush(&self) -> io::Result<()> {
         #[cfg(test)]
         medium::on_sync()?;
         Ok(rustix::fs::fdatasync(&self.fd)?)

@@ -20,7 +20,6 @@
 //!   served wait for segments.
 //! - A segment is freed only under the lease that it is held under.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -54,8 +53,8 @@ mod tests;
 
 use super::events::Severity;
 pub use cache::CacheArea;
-pub use file::LOCK_WAIT;
 use file::PoolFile;
+pub use file::{FailedFlushes, LOCK_WAIT, SharedFile};
 pub use record::{Dirty, DiskWish, EndOfSession, GOES_WITH_DEVICE};
 pub use recover::{FoundLog, OpenedLog};
 pub use room::{Share, check_room_at};
@@ -265,7 +264,7 @@ impl Pool {
     }
 
     /// Its descriptor, for a reactor.
-    pub fn share_file(&self) -> Arc<OwnedFd> {
+    pub fn share_file(&self) -> SharedFile {
         self.file.share()
     }
 

@@ -91,7 +91,7 @@ impl ShardDisk {
         let (mut flash, mut ring) = (None, None);
         if let Some(share) = new.flash {
             let file = registered.file(reactor, share.file)?;
-            flash = Some(Device::new(file, &share.parts, Class::Flash, number));
+            flash = Some(Device::new(file.clone(), &share.parts, Class::Flash, number));
             ring = share.ring.map(|share| Ring::new(share, file, number, path.clone()));
         }
         let of_log = path.clone();

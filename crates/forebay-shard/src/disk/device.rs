@@ -9,14 +9,17 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::ids::IoId;
 use forebay_core::status::IoStatus;
 use forebay_io::arena::{Arena, Region};
-use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
+use forebay_io::reactor::{ArenaId, Completion, Reactor};
 
+use super::registration::RegisteredFile;
 use crate::token::{Class, token};
 
 /// What a disk uses of a file or device.
 #[derive(Debug)]
-pub(crate) struct Device {
-    file: FileId,
+pub(super) struct Device {
+    file: RegisteredFile,
+    /// So many flushes of the file had failed when the engine was told of one, or had none to be told of.
+    told: u64,
     /// Its parts, in order: where each ends among its bytes, and what is added to a place in it for that in the file.
     parts: Box<[(u64, u64)]>,
     class: Class,
@@ -31,15 +34,22 @@ struct DeviceIo {
     /// What is transferred; empty for a flush.
     memory: Span,
     is_read: bool,
+    makes_durable: bool,
     piece: u32,
     checksums: Vec<u32>,
 }
 
 impl Device {
     /// Parts of `file`, by where they begin and their lengths; its completions have tokens of `class`.
-    pub(crate) fn new(file: FileId, parts: &[(u64, u64)], class: Class, disk: u32) -> Device {
-        let mut device =
-            Device { file, parts: Box::default(), class, disk, ios: Vec::new(), free: Vec::new() };
+    pub(super) fn new(
+        file: RegisteredFile,
+        parts: &[(u64, u64)],
+        class: Class,
+        disk: u32,
+    ) -> Device {
+        let told = file.failed_flushes.count();
+        let (ios, free) = (Vec::new(), Vec::new());
+        let mut device = Device { file, told, parts: Box::default(), class, disk, ios, free };
         device.have(parts);
         device
     }
@@ -56,7 +66,7 @@ impl Device {
     }
 
     /// The part of `file` from `base` on, whatever its length.
-    pub(crate) fn from(file: FileId, base: u64, class: Class, disk: u32) -> Device {
+    pub(super) fn from(file: RegisteredFile, base: u64, class: Class, disk: u32) -> Device {
         Device::new(file, &[(base, u64::MAX)], class, disk)
     }
 
@@ -104,23 +114,24 @@ impl Device {
         place.id = io.id;
         place.memory = span;
         place.is_read = is_read;
+        place.makes_durable = is_durable || io.op == IoOp::Flush;
         place.piece = io.checksum_piece;
         place.checksums.clear();
         let name = token(self.class, self.disk, u64::from(index));
         let region = Region { arena, offset: span.offset, len: span.len };
         match io.op {
-            IoOp::Read { .. } => reactor.read(self.file, offset, region, name),
+            IoOp::Read { .. } => reactor.read(self.file.id, offset, region, name),
             IoOp::Write { .. } => {
                 match known {
                     Some(checksums) => place.checksums.extend_from_slice(checksums),
                     None => checksum(memory, span, place.piece, &mut place.checksums),
                 }
                 match is_durable {
-                    true => reactor.write_durably(self.file, offset, region, name),
-                    false => reactor.write(self.file, offset, region, name),
+                    true => reactor.write_durably(self.file.id, offset, region, name),
+                    false => reactor.write(self.file.id, offset, region, name),
                 }
             }
-            IoOp::Flush => reactor.flush(self.file, name),
+            IoOp::Flush => reactor.flush(self.file.id, name),
             IoOp::Discard | IoOp::WriteZeroes { .. } | IoOp::Extents | IoOp::Progress { .. } => {
                 unreachable!("ended above")
             }
@@ -136,7 +147,17 @@ impl Device {
         memory: &Arena,
     ) -> (IoId, IoStatus, &[u32]) {
         let place = &mut self.ios[index as usize];
-        let status = status_of(completion, place.memory.len);
+        let mut status = status_of(completion, place.memory.len);
+        if place.makes_durable && !status.is_ok() {
+            self.file.failed_flushes.note();
+        }
+        if place.makes_durable && place.memory.len == 0 {
+            // What this disk wrote may be what the flush of another one, or of another part of the disk, could not write.
+            let failed = self.file.failed_flushes.count();
+            if std::mem::replace(&mut self.told, failed) != failed {
+                status = IoStatus::IoError;
+            }
+        }
         if status.is_ok() && place.is_read {
             checksum(memory, place.memory, place.piece, &mut place.checksums);
         }
@@ -155,6 +176,7 @@ impl Device {
             id: IoId(0),
             memory: Span { offset: 0, len: 0 },
             is_read: false,
+            makes_durable: false,
             piece: 0,
             checksums: Vec::new(),
         });
@@ -182,5 +204,65 @@ pub(super) fn checksum(memory: &Arena, span: Span, piece: u32, out: &mut Vec<u32
         let len = piece.min(span.len - done);
         out.push(memory.crc32c(span.offset + u64::from(done), len));
         done += len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use forebay_core::action::Target;
+    use forebay_core::sealed::PAGE_LEN;
+    use forebay_host::pool::SharedFile;
+    use forebay_io::reactor::ReactorKind;
+
+    use super::super::registration::Registration;
+    use super::*;
+
+    /// How a flush of the device ends for the engine, when it ended so for the kernel.
+    fn flush(
+        device: &mut Device,
+        reactor: &mut Reactor,
+        (arena, memory): (ArenaId, &Arena),
+        is_ok: bool,
+    ) -> IoStatus {
+        let io = Io {
+            id: IoId(7),
+            target: Target::Log,
+            range: ByteRange::default(),
+            op: IoOp::Flush,
+            checksum_piece: 0,
+        };
+        assert_eq!(device.start(io, reactor, arena, memory), None);
+        let result = if is_ok { Ok(0) } else { Err(io::ErrorKind::Other.into()) };
+        let completion = Completion { token: token(device.class, 0, 0), result, buffer: None };
+        device.finish(0, &completion, memory).1
+    }
+
+    #[test]
+    fn a_flush_that_failed_for_somebody_else_has_failed_for_all_who_have_the_file() {
+        let mut reactor = Reactor::new(8, Some(ReactorKind::Epoll)).unwrap();
+        let memory = Arc::new(Arena::new(PAGE_LEN).unwrap());
+        let fd = Arc::new(std::fs::File::open("/dev/null").unwrap().into());
+        let file = SharedFile { fd, failed_flushes: Arc::default() };
+        let mut registered = Registration::default();
+        let arena = registered.arena(&mut reactor, memory.clone()).unwrap();
+        let mut device = |class| {
+            let file = registered.file(&mut reactor, file.clone()).unwrap();
+            Device::from(file, 0, class, 0)
+        };
+        let (mut log, mut ring) = (device(Class::Log), device(Class::Ring));
+        let ends = |device: &mut Device, reactor: &mut Reactor, is_ok| {
+            flush(device, reactor, (arena, &memory), is_ok).is_ok()
+        };
+        assert!(ends(&mut log, &mut reactor, true) && ends(&mut ring, &mut reactor, true));
+        assert!(!ends(&mut ring, &mut reactor, false), "the kernel says so");
+        assert!(!ends(&mut log, &mut reactor, true), "the kernel says it once");
+        assert!(ends(&mut log, &mut reactor, true) && ends(&mut ring, &mut reactor, true));
+        // Such as of the pool's owner, or of a page that is written durably.
+        file.failed_flushes.note();
+        assert!(!ends(&mut log, &mut reactor, true) && !ends(&mut ring, &mut reactor, true));
+        assert!(ends(&mut log, &mut reactor, true) && ends(&mut ring, &mut reactor, true));
     }
 }

@@ -15,18 +15,17 @@ use forebay_core::status::IoStatus;
 use forebay_core::write_back::format::build::{LogBuilder, LogMemory};
 use forebay_core::write_back::format::group;
 use forebay_io::arena::{Arena, Region};
-use forebay_io::reactor::{ArenaId, Completion, FileId, Reactor};
+use forebay_io::reactor::{ArenaId, Completion, Reactor};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use forebay_host::fence::Revoker;
-use forebay_host::pool::Held;
 use forebay_host::pool::owner::{Leased, PoolHandle};
 use forebay_host::pool::staging::Staging;
+use forebay_host::pool::{Held, SharedFile};
 
 use super::device::{self, Device};
-use super::registration::Registration;
+use super::registration::{RegisteredFile, Registration};
 use crate::return_path::ReturnPath;
 use crate::token::{Class, token};
 
@@ -34,7 +33,7 @@ use crate::token::{Class, token};
 #[derive(Debug)]
 pub struct LogShare {
     /// The pool's file or device.
-    pub file: Arc<OwnedFd>,
+    pub file: SharedFile,
     /// The pool, and how it is cut.
     pub pool: Superblock,
     /// The disk in it.
@@ -58,7 +57,7 @@ pub struct LogShare {
 /// See the module.
 pub(super) struct Log {
     pub(super) device: Device,
-    file: FileId,
+    file: RegisteredFile,
     /// The number of the disk on this shard.
     on_shard: u32,
     of_pool: OfPool,
@@ -110,7 +109,7 @@ impl Log {
         let memory = Arc::new(Arena::new(PAGE_LEN)?);
         let arena = registered.arena(reactor, memory.clone())?;
         Ok(Log {
-            device: Device::from(file, 0, Class::Log, on_shard),
+            device: Device::from(file.clone(), 0, Class::Log, on_shard),
             file,
             on_shard,
             of_pool: OfPool { pool: share.pool, number: share.number, disk: share.disk },
@@ -183,7 +182,7 @@ impl Log {
         let offset = self.of_pool.pool.geometry.pair_offset(PairId::Progress(number), copy);
         let region = Region { arena: page.arena, offset: 0, len: PAGE_LEN as u32 };
         let name = token(Class::Progress, self.on_shard, 0);
-        reactor.write_durably(self.file, offset, region, name);
+        reactor.write_durably(self.file.id, offset, region, name);
     }
 
     /// The progress page is written, or not: which I/O that was, and how it ended.
@@ -193,6 +192,8 @@ impl Log {
         if !status.is_ok() {
             // The same copy again: the other one is still good.
             self.progress.version -= 1;
+            // To write it durably flushes what others wrote.
+            self.file.failed_flushes.note();
         }
         (io, status)
     }

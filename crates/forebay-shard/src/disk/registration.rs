@@ -1,11 +1,18 @@
 //! What a disk registers with its shard's reactor as it is attached: all of it, or nothing.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use forebay_host::pool::{FailedFlushes, SharedFile};
 use forebay_io::arena::Arena;
 use forebay_io::reactor::{ArenaId, FileId, Reactor};
+
+/// A pool's file in a reactor.
+#[derive(Clone, Debug)]
+pub(super) struct RegisteredFile {
+    pub(super) id: FileId,
+    pub(super) failed_flushes: Arc<FailedFlushes>,
+}
 
 /// What is registered so far. No operation uses it before all is.
 #[derive(Default)]
@@ -33,10 +40,15 @@ impl Registration {
     ///
     /// # Errors
     /// As [`Reactor::add_file`].
-    pub(super) fn file(&mut self, reactor: &mut Reactor, file: Arc<OwnedFd>) -> io::Result<FileId> {
-        let file = reactor.add_file(file, None)?;
-        self.files.push(file);
-        Ok(file)
+    pub(super) fn file(
+        &mut self,
+        reactor: &mut Reactor,
+        file: SharedFile,
+    ) -> io::Result<RegisteredFile> {
+        let SharedFile { fd, failed_flushes } = file;
+        let id = reactor.add_file(fd, None)?;
+        self.files.push(id);
+        Ok(RegisteredFile { id, failed_flushes })
     }
 
     /// Lets go of everything as soon as nothing under way uses it: memory and locks are free for others. The file is that of

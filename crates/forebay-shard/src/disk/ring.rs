@@ -10,9 +10,10 @@ use forebay_core::status::IoStatus;
 use forebay_host::fence::Revoker;
 use forebay_host::pool::owner::{PoolHandle, VoidAnswer};
 use forebay_io::arena::Arena;
-use forebay_io::reactor::{ArenaId, FileId, Reactor};
+use forebay_io::reactor::{ArenaId, Reactor};
 
 use super::device::Device;
+use super::registration::RegisteredFile;
 use crate::RingShare;
 use crate::return_path::ReturnPath;
 use crate::token::Class;
@@ -29,7 +30,12 @@ pub(super) struct Ring {
 
 impl Ring {
     /// The ring in `file` of disk `on_shard`.
-    pub(super) fn new(share: RingShare, file: FileId, on_shard: u32, path: ReturnPath) -> Ring {
+    pub(super) fn new(
+        share: RingShare,
+        file: RegisteredFile,
+        on_shard: u32,
+        path: ReturnPath,
+    ) -> Ring {
         let RingShare { offset, number, owner, revoker } = share;
         let device = Device::from(file, offset, Class::Ring, on_shard);
         Ring { device, number, owner, revoker, path }
