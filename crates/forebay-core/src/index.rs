@@ -34,6 +34,7 @@ mod resize;
 mod restore;
 mod retired;
 
+use self::resize::Sifting;
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
 
@@ -120,8 +121,7 @@ pub struct Index {
     entries: Box<[Entry]>,
     /// Slots that the buckets are enough for, where there are fewer now.
     room: u32,
-    free: u32,
-    free_len: u32,
+    free: Free,
     sifting: Sifting,
     retired: Chain,
     recorded: Chain,
@@ -129,17 +129,15 @@ pub struct Index {
     quarantined: u32,
 }
 
-/// Slots that were free, and are to be taken from some slot on.
+/// Free slots through `next`, last in, first out.
 #[derive(Clone, Copy, Debug)]
-struct Sifting {
+struct Free {
     first: u32,
     len: u32,
-    /// Slots before this one are free.
-    from: SlotId,
 }
 
-impl Sifting {
-    const NOTHING: Sifting = Sifting { first: NONE, len: 0, from: SlotId(0) };
+impl Free {
+    const NOTHING: Free = Free { first: NONE, len: 0 };
 }
 
 /// Slots that one search for a free one looks at.
@@ -173,8 +171,7 @@ impl Index {
             density,
             entries: vec![Entry { key: NONE, next: TAKEN }; slots as usize].into(),
             room: 0,
-            free: NONE,
-            free_len: 0,
+            free: Free::NOTHING,
             sifting: Sifting::NOTHING,
             retired: Chain::EMPTY,
             recorded: Chain::EMPTY,
@@ -251,28 +248,28 @@ impl Index {
 
     /// Takes a free slot.
     pub fn take_free(&mut self) -> Option<SlotId> {
-        if self.free == NONE && self.sifting.len > 0 {
+        if self.free.first == NONE && self.sifting.rest.len > 0 {
             self.sift(SIFTED_AT_ONCE);
         }
-        let slot = (self.free != NONE).then_some(SlotId(self.free))?;
+        let slot = (self.free.first != NONE).then_some(SlotId(self.free.first))?;
         let entry = &mut self.entries[slot.0 as usize];
-        self.free = entry.next;
-        self.free_len -= 1;
+        self.free.first = entry.next;
+        self.free.len -= 1;
         entry.next = TAKEN;
         Some(slot)
     }
 
     /// Number of free slots, with those that may have to be taken ([`Index::begin_taking_from`]).
     pub fn free_len(&self) -> u32 {
-        self.free_len + self.sifting.len
+        self.free.len + self.sifting.rest.len
     }
 
     /// Gives a taken slot without a block back.
     pub fn release(&mut self, slot: SlotId) {
-        let free = self.free;
+        let free = self.free.first;
         self.vacant(slot).next = free;
-        self.free = slot.0;
-        self.free_len += 1;
+        self.free.first = slot.0;
+        self.free.len += 1;
     }
 
     /// True for a taken slot without a block.
@@ -393,10 +390,9 @@ impl Index {
             }
         }
         assert_eq!(occupied, self.len);
-        let free = Chain { first: self.free, last: NONE, len: self.free_len };
-        let unsifted = Chain { first: self.sifting.first, last: NONE, len: self.sifting.len };
-        for chain in [free, unsifted, self.retired, self.recorded] {
-            let mut slot = chain.first;
+        let lists = [self.free, self.sifting.rest].map(|list| (list.first, list.len));
+        let chains = [self.retired, self.recorded].map(|chain| (chain.first, chain.len));
+        for (mut slot, expect) in lists.into_iter().chain(chains) {
             let mut len = 0;
             while slot != NONE {
                 visit(slot);
@@ -404,7 +400,7 @@ impl Index {
                 slot = self.entries[slot as usize].next;
                 len += 1;
             }
-            assert_eq!(len, chain.len);
+            assert_eq!(len, expect);
         }
         let mut quarantined = 0;
         for (entry, seen) in self.entries.iter().zip(seen) {

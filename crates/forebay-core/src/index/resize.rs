@@ -3,9 +3,21 @@
 //! A bucket's place among all buckets follows from the hash, and is the same share of the way in a larger table. So both
 //! tables are gone through from their start to their end. That is left out while there is room for all slots.
 
-use super::{Density, Entry, Index, Line, NONE, QUARANTINED, Sifting, TAKEN, WAYS};
+use super::{Density, Entry, Free, Index, Line, NONE, QUARANTINED, TAKEN, WAYS};
 use crate::ids::{BlockIndex, SlotId};
 use crate::list::SLOTS_MAX;
+
+/// Slots that were free, and are to be taken from some slot on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sifting {
+    pub(super) rest: Free,
+    /// Slots before this one are free.
+    from: SlotId,
+}
+
+impl Sifting {
+    pub(super) const NOTHING: Sifting = Sifting { rest: Free::NOTHING, from: SlotId(0) };
+}
 
 impl Index {
     /// Goes on with `slots` slots. Those that are new are taken.
@@ -67,16 +79,16 @@ impl Index {
 
     /// Begins to take the free slots from `first` on: [`Index::sift`] goes on with it.
     pub fn begin_taking_from(&mut self, first: SlotId) {
-        assert!(self.sifting.len == 0, "one after the other");
-        self.sifting = Sifting { first: self.free, len: self.free_len, from: first };
-        (self.free, self.free_len) = (NONE, 0);
+        assert!(self.sifting.rest.len == 0, "one after the other");
+        self.sifting = Sifting { rest: self.free, from: first };
+        self.free = Free::NOTHING;
     }
 
     /// Looks at some more of them; true when all were.
     pub fn sift(&mut self, visits: u32) -> bool {
         let from = self.sifting.from;
-        let (mut before, mut slot, mut kept) = (NONE, self.sifting.first, 0);
-        let visits = visits.min(self.sifting.len);
+        let (mut before, mut slot, mut kept) = (NONE, self.sifting.rest.first, 0);
+        let visits = visits.min(self.sifting.rest.len);
         for _ in 0..visits {
             let next = self.entries[slot as usize].next;
             if SlotId(slot) < from {
@@ -86,17 +98,18 @@ impl Index {
                     before => self.entries[before as usize].next = slot,
                 }
                 before = slot;
-                self.free_len += 1;
+                self.free.len += 1;
             } else {
                 self.entries[slot as usize].next = TAKEN;
             }
             slot = next;
         }
         if before != NONE {
-            self.entries[before as usize].next = self.free;
-            self.free = kept;
+            self.entries[before as usize].next = self.free.first;
+            self.free.first = kept;
         }
-        self.sifting = Sifting { first: slot, len: self.sifting.len - visits, from };
-        self.sifting.len == 0
+        let len = self.sifting.rest.len - visits;
+        self.sifting.rest = Free { first: slot, len };
+        len == 0
     }
 }

@@ -1,6 +1,6 @@
 //! Filling an index after a restart, many blocks at a time.
 
-use super::{Index, NONE, TAKEN};
+use super::{Free, Index, TAKEN};
 use crate::ids::{BlockIndex, SlotId};
 
 impl Index {
@@ -8,7 +8,7 @@ impl Index {
     pub fn take_all(&mut self) {
         assert!(self.is_empty() && self.retired_len() == 0);
         self.entries.iter_mut().for_each(|entry| entry.next = TAKEN);
-        (self.free, self.free_len) = (NONE, 0);
+        self.free = Free::NOTHING;
     }
 
     /// Reads the memory that a lookup of these blocks, and putting them into these slots, will

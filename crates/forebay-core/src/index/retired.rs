@@ -55,9 +55,9 @@ impl Index {
     pub fn free_recorded(&mut self) {
         let chain = std::mem::replace(&mut self.recorded, Chain::EMPTY);
         if chain.len > 0 {
-            self.entries[chain.last as usize].next = self.free;
-            self.free = chain.first;
-            self.free_len += chain.len;
+            self.entries[chain.last as usize].next = self.free.first;
+            self.free.first = chain.first;
+            self.free.len += chain.len;
         }
     }
 

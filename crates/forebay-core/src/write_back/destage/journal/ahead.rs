@@ -193,7 +193,7 @@ impl WriteBack {
         let is_flushed = self.log.config.barrier || !journal.config.is_beside;
         let window = journal.ahead.window;
         if !is_flushed || journal.reached.durable >= window {
-            (journal.ahead.stage, journal.unread) = (Stage::Whole, 0);
+            (journal.ahead.stage, journal.unread.windows) = (Stage::Whole, 0);
             return true;
         }
         if journal.doing.is_none() {

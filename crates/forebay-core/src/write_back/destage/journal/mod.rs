@@ -73,15 +73,21 @@ pub(in crate::write_back) struct Journal {
     /// The same of what is being done.
     is_in_vain: bool,
     failures: u32,
-    /// Windows in a row that could not be read from the log.
-    unread: u32,
-    /// Until this one is flushed, what comes next cannot be read all at once.
-    unreadable_until: Sequence,
+    unread: Unread,
     /// Until this one is flushed, what is written again does not fit into a slot.
     too_much_until: Sequence,
     trust: Trust,
     /// What is to be written next.
     prepared: Vec<u8>,
+}
+
+/// What the log could not give.
+#[derive(Debug)]
+struct Unread {
+    /// Windows in a row that could not be read from it.
+    windows: u32,
+    /// Until this one is flushed, what comes next cannot be read all at once.
+    until: Sequence,
 }
 
 /// How far windows are.
@@ -182,8 +188,7 @@ impl Journal {
             is_suspect: false,
             is_in_vain: false,
             failures: 0,
-            unread: 0,
-            unreadable_until: Sequence(0),
+            unread: Unread { windows: 0, until: Sequence(0) },
             too_much_until: Sequence(0),
             trust: Trust::Used,
             prepared: Vec::new(),
@@ -308,10 +313,10 @@ impl Destager {
         // What is to be written again has no other way.
         let is_new = !journal.ahead.failed && !journal.ahead.again;
         if fault == DestageFault::LogRead && is_new {
-            journal.unread += 1;
-            if journal.unread >= FAILURES_MAX {
+            journal.unread.windows += 1;
+            if journal.unread.windows >= FAILURES_MAX {
                 // What can be read goes in place epoch by epoch.
-                (journal.unread, journal.unreadable_until) = (0, journal.ahead.batch.limit());
+                journal.unread = Unread { windows: 0, until: journal.ahead.batch.limit() };
             }
         }
         journal.ahead.failed |= journal.ahead.stage != Stage::None;
@@ -333,7 +338,7 @@ impl WriteBack {
             Trust::Used if again => {
                 self.zeroes_fit(journal) && destager.reached.flushed >= journal.too_much_until
             }
-            Trust::Used if destager.reached.flushed < journal.unreadable_until => false,
+            Trust::Used if destager.reached.flushed < journal.unread.until => false,
             // A record that may count as retired, and may not, must be neither before the next one, which may go less far.
             Trust::Used if journal.reached.perhaps_retired > journal.config.retired => false,
             Trust::Used => {
