@@ -262,6 +262,8 @@ impl PoolFile {
             );
             return Ok(());
         }
+        self.check_free(len)?;
+        let size = self.size()?;
         match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
@@ -277,9 +279,29 @@ impl PoolFile {
                     )
                 })
             }
-            Err(error) => Err(anyhow::Error::new(error)
-                .context(format!("cannot allocate {} for the flash {shown}", rounded(len)))),
+            Err(error) => {
+                // What the kernel allocated before it failed would leave others without space.
+                let _ = rustix::fs::ftruncate(&self.fd, size);
+                let what = format!("cannot allocate {} for the flash {shown}", rounded(len));
+                Err(anyhow::Error::new(error).context(what))
+            }
         }
+    }
+
+    /// Whether its file system has the space that the file would take beyond what it has. Some that are not local do not say.
+    fn check_free(&self, len: u64) -> Result<()> {
+        let Ok(found) = rustix::fs::fstatvfs(&self.fd) else { return Ok(()) };
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        let has = rustix::fs::fstat(&self.fd)?.st_blocks as u64 * 512;
+        ensure!(
+            found.f_blocks == 0 || len <= has.saturating_add(free),
+            "the flash {} is to have {}, and its file system has {} free; make the disks' shares smaller, or put it on \
+             another file system",
+            self.path.display(),
+            rounded(len),
+            rounded(free)
+        );
+        Ok(())
     }
 
     /// Fills `pages` from byte `offset` on.

@@ -83,6 +83,19 @@ fn a_folder_that_is_not_there_is_named_and_a_folder_is_no_flash() {
 }
 
 #[test]
+fn a_pool_that_is_to_be_larger_than_its_file_system_takes_no_space_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    drop(Pool::open(&path, &[share(5, 4)]).unwrap());
+    let before = std::fs::metadata(&path).unwrap().len();
+    // More than any file of ext4 can have: nothing would be filled if nobody looked.
+    let error = open(&path, &[share(32 << 20, 4)]).unwrap_err();
+    assert!(error.contains("and its file system has"), "{error}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), before);
+    assert!(open(&path, &[share(5, 4)]).is_ok(), "the pool is as it was");
+}
+
+#[test]
 fn a_file_that_a_start_made_goes_with_it_until_a_disk_is_on_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flash");
