@@ -26,12 +26,14 @@ use crate::write_back::WriteBack;
 const HOLD_TIME: Nanos = Nanos::from_millis(200);
 /// The same in pages, where nothing was destaged so far.
 const HOLD_PAGES: u64 = 256;
-/// Longest that a drain holds writers at a time, whatever was expected.
+/// Longest that a drain holds writers at a time, whatever was expected, where primary storage is flushed sooner.
 const HOLD_MAX: Nanos = Nanos::from_millis(1_000);
+/// Flushes that it has time for: one is under way, another one is of what was destaged meanwhile.
+const HOLD_FLUSHES: u64 = 3;
 /// How long a change of mode lets writers go on that it held for too long.
 const HOLD_PAUSE: Nanos = Nanos::from_millis(10_000);
-/// The part of a request's time for which a mode with a log may hold it: a slow flush ends in it, a hanging one does not.
-const ENTERING_PART: u64 = 4;
+/// The part of a request's time for which a change of mode may hold it: a slow flush ends in it, a hanging one does not.
+const HELD_PART: u64 = 4;
 
 /// How far a change of mode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl Parts {
                 self.primary.retry_at()
             }
             (_, Hold::Free) => Nanos::NEVER,
-            (change, Hold::Since(since)) => since.plus(hold_max(change, &shared.config)),
+            (change, Hold::Since(since)) => since.plus(self.hold_max(change, &shared.config)),
             (_, Hold::NotBefore(at)) => at,
         }
     }
@@ -151,10 +153,11 @@ impl Parts {
             ModeChange::Settled => self.zeroes_wait() && is_nearly_drained(),
             ModeChange::Draining => is_nearly_drained(),
         };
+        let hold_max = self.hold_max(change, &shared.config);
         self.hold = match before {
             Hold::NotBefore(at) if shared.now < at => before,
             _ if !is_near => Hold::Free,
-            Hold::Since(since) if shared.now >= since.plus(hold_max(change, &shared.config)) => {
+            Hold::Since(since) if shared.now >= since.plus(hold_max) => {
                 Hold::NotBefore(shared.now.plus(HOLD_PAUSE))
             }
             Hold::Since(_) => before,
@@ -162,6 +165,18 @@ impl Parts {
         };
         let holds = |hold| matches!(hold, Hold::Since(_));
         holds(before) && !holds(self.hold)
+    }
+
+    /// How long a change of mode holds writers at a time.
+    fn hold_max(&self, change: ModeChange, config: &Config) -> Nanos {
+        let part = Nanos(config.backend_timeout.0 / HELD_PART);
+        let flush = self.write_back.as_ref().map_or(Nanos(0), WriteBack::flush_took);
+        match change {
+            ModeChange::Entering { .. } => part,
+            ModeChange::Settled | ModeChange::Blocked { .. } | ModeChange::Draining => {
+                HOLD_MAX.max(part.min(Nanos(flush.0.saturating_mul(HOLD_FLUSHES))))
+            }
+        }
     }
 
     /// Changes the mode when everything is ready for it; true when it did.
@@ -237,14 +252,6 @@ impl Parts {
             }
             Stage::Logged | Stage::Durable | Stage::Throttled => true,
         })
-    }
-}
-
-/// How long a change of mode holds writers at a time.
-fn hold_max(change: ModeChange, config: &Config) -> Nanos {
-    match change {
-        ModeChange::Entering { .. } => Nanos(config.backend_timeout.0 / ENTERING_PART),
-        ModeChange::Settled | ModeChange::Blocked { .. } | ModeChange::Draining => HOLD_MAX,
     }
 }
 

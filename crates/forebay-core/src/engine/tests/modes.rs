@@ -379,6 +379,48 @@ fn a_drain_whose_last_writes_hang_holds_new_ones_for_a_second_at_a_time() {
 }
 
 #[test]
+fn a_drain_ends_although_each_flush_takes_longer_than_writers_are_held_at_first() {
+    let mut config = with_log();
+    // Full before that it would hold writers as well.
+    config.write_log.as_mut().expect("a log").segments_max = 200;
+    let mut rig = write_back(config);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.log();
+    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
+    rig.run_actions();
+    let (began, mut flushing) = (rig.now, None);
+    for tag in 10.. {
+        if rig.engine.mode() == Mode::WriteThrough {
+            break;
+        }
+        assert!(
+            rig.now.since(began) < Nanos::from_millis(60_000),
+            "it never ends: {:?}",
+            rig.drawn()
+        );
+        if tag % 2 == 0 {
+            rig.write(tag, 65536, 4096, 8);
+        }
+        rig.grant();
+        rig.log();
+        while let Some(at) = rig.pending.iter().position(|io| io.op != IoOp::Flush) {
+            rig.complete(at, IoStatus::Ok);
+        }
+        rig.tick(100);
+        // One at a time, each of a second and a half.
+        let since = *flushing.get_or_insert(rig.now);
+        match rig.pending.is_empty() {
+            true => flushing = None,
+            false if rig.now.since(since) >= Nanos::from_millis(1_500) => {
+                rig.complete(0, IoStatus::Ok);
+                flushing = None;
+            }
+            false => {}
+        }
+    }
+}
+
+#[test]
 fn zeroes_that_take_long_count_in_a_drain() {
     let mut config = with_log();
     config.backend.size = 64 << 20;

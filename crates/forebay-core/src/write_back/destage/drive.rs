@@ -36,7 +36,8 @@ impl WriteBack {
             || self.log.has_zeroes_waiting()
             || drive.is_draining
             || drive.is_ending;
-        self.destager.window.on_writers(are_waiting);
+        // So does who wants primary storage left alone: what has begun is to come to its end.
+        self.destager.window.on_writers(are_waiting || self.destager.is_held(cx.now));
         loop {
             self.advance_journal(drive, beside, cx);
             if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {

@@ -75,6 +75,11 @@ impl WriteBack {
         self.destager.window.destaging().ns_per_page
     }
 
+    /// Time that the last flush of primary storage took.
+    pub(crate) fn flush_took(&self) -> Nanos {
+        self.destager.flushes.took
+    }
+
     /// True while a run is under way that touches `range`.
     pub(crate) fn is_destaging(&self, range: ByteRange) -> bool {
         let grid = self.log.index.grid();
