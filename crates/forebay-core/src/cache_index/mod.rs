@@ -25,11 +25,12 @@
 //! | `survey.rs` | the same for an operator, without an engine |
 //!
 //! ```text
-//!   Active ──error, flash or log given up──► Voiding ──noted elsewhere, or that failed, too──► Off
-//!     └──────closed in order────────────────────────────────────────────────────────────────► Off
+//!   Active ──error, flash or log given up──► Voiding ──noted elsewhere──► Off
+//!     │                                        └──────that failed, too──► Unnoted ──noted in the end──► Off
+//!     └──────closed in order────────────────────────────────────────────────────────────────────────► Off
 //! ```
 //! While *Voiding*, writes to primary storage beside the log wait: the index on flash would be believed without
-//! knowing of them.
+//! knowing of them. *Unnoted* they go on, and it is tried again: flash, or what has the sidecar, may work by then.
 //!
 //! The index may use the cache; the cache knows nothing of it. A flow passes the flushes of primary storage in as data
 //! (`PrimaryFlushes`). The wish for one comes back as data (`IndexWants`).
@@ -82,9 +83,21 @@ enum State {
     Active,
     /// The index on flash is wrong from now on, and that is not durably known. After `until` it cannot be noted.
     Voiding { until: Nanos },
+    /// It was given up, and that could not be noted: `again` it is tried again, or when the answer has come that is late.
+    Unnoted { again: Nanos },
     /// Nothing is recorded any more: it was closed, or given up.
     Off,
 }
+
+impl State {
+    /// One that was given up, and whether that is noted.
+    fn of_given_up(known: bool, again: Nanos) -> State {
+        if known { State::Off } else { State::Unnoted { again } }
+    }
+}
+
+/// After so long it is tried again to note that an index was given up.
+const NOTED_AGAIN: Nanos = Nanos::from_millis(10_000);
 
 /// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,23 +222,36 @@ impl CacheIndex {
 
     /// That the index must not be believed is durably known now, or cannot be. False: it took too long.
     pub(crate) fn voided(&mut self, known: bool, cache: &mut Cache, cx: &mut Cx<'_>) -> bool {
-        if !self.is_voiding() {
-            return false;
+        match self.state {
+            State::Active | State::Off => return false,
+            State::Voiding { .. } => {}
+            State::Unnoted { .. } => {
+                self.state = State::of_given_up(known, cx.now.plus(NOTED_AGAIN));
+                return false;
+            }
         }
         if !known {
             cx.event(Event::RingNotVoided);
         }
         self.end(cache, cx);
+        self.state = State::of_given_up(known, cx.now.plus(NOTED_AGAIN));
         cache.write_waiting_fills(cx);
         true
     }
 
-    /// Gives up waiting for that, if it took too long.
+    /// Gives up waiting for that, if it took too long, and tries again what failed.
     pub(crate) fn time_out(&mut self, cache: &mut Cache, cx: &mut Cx<'_>) {
-        if let State::Voiding { until } = self.state
-            && cx.now >= until
-        {
-            self.voided(false, cache, cx);
+        match self.state {
+            State::Voiding { until } if cx.now >= until => {
+                self.voided(false, cache, cx);
+                // The answer comes yet.
+                self.state = State::Unnoted { again: Nanos::NEVER };
+            }
+            State::Unnoted { again } if cx.now >= again => {
+                self.state = State::Unnoted { again: Nanos::NEVER };
+                cx.push(Action::Void);
+            }
+            State::Active | State::Voiding { .. } | State::Unnoted { .. } | State::Off => {}
         }
     }
 
@@ -249,7 +275,7 @@ impl CacheIndex {
 
     /// True when it is written no more: closed, or given up.
     pub(crate) fn is_closed(&self) -> bool {
-        self.state == State::Off
+        matches!(self.state, State::Unnoted { .. } | State::Off)
     }
 
     /// True while it is written, and goes on to be.
@@ -262,7 +288,7 @@ impl CacheIndex {
         match self.state {
             State::Active => self.closing == Closing::No,
             State::Voiding { .. } => false,
-            State::Off => true,
+            State::Unnoted { .. } | State::Off => true,
         }
     }
 
@@ -274,7 +300,7 @@ impl CacheIndex {
     /// True when it knows durably of the first `changes` changes, or is not believed; it is asked to otherwise.
     pub(crate) fn is_recorded(&mut self, changes: u64) -> bool {
         match self.state {
-            State::Off => true,
+            State::Unnoted { .. } | State::Off => true,
             State::Voiding { .. } => false,
             State::Active => {
                 self.progress.wanted = self.progress.wanted.max(changes);
@@ -293,6 +319,7 @@ impl CacheIndex {
         match self.state {
             State::Off => Nanos::NEVER,
             State::Voiding { until } => until,
+            State::Unnoted { again } => again,
             State::Active => {
                 let due = match self.batch {
                     Batch::None if self.walk.unsaid > 0 => Nanos(0),
@@ -308,7 +335,7 @@ impl CacheIndex {
         let state = match self.state {
             State::Active => IndexState::Recorded,
             State::Off if self.closing == Closing::Closed => IndexState::Closed,
-            State::Voiding { .. } | State::Off => IndexState::GivenUp,
+            State::Voiding { .. } | State::Unnoted { .. } | State::Off => IndexState::GivenUp,
         };
         let marks = &self.marking.marks;
         RingStatistics {
@@ -344,7 +371,7 @@ impl CacheIndex {
                 assert_eq!(pages.first + u64::from(pages.count), next_page);
             }
         }
-        assert!(self.state != State::Off || self.waiting.is_empty(), "nobody wakes who waits");
+        assert!(!self.is_closed() || self.waiting.is_empty(), "nobody wakes who waits");
     }
 }
 

@@ -85,7 +85,7 @@ impl CacheIndex {
     /// True when a write to `range` may go to primary storage; the request waits otherwise, is woken, and asks again.
     pub(crate) fn intends(&mut self, key: Key, range: ByteRange) -> bool {
         match self.state {
-            State::Off => return true,
+            State::Unnoted { .. } | State::Off => return true,
             State::Active => {
                 if self.marking.turn == Turn::Idle {
                     self.marking.turn = Turn::Gathering(None);

@@ -206,3 +206,29 @@ fn what_the_throttle_holds_when_the_log_is_lost_has_failed() {
     }
     assert!(rig.engine.is_idle());
 }
+
+#[test]
+fn a_ring_that_could_not_be_voided_is_voided_as_soon_as_that_can_be_noted() {
+    for is_late in [false, true] {
+        let mut rig = ring_failed_beside_a_log();
+        let timeout = rig.engine.config().flash_timeout.0 / 1_000_000;
+        if is_late {
+            rig.tick(timeout);
+            rig.tick(60_000);
+            assert_eq!(rig.voids, 1, "the answer is yet to come");
+        }
+        for voids in 1..=3 {
+            assert_eq!(rig.voids, voids);
+            rig.engine.voided(rig.now, Voided::Nowhere, &mut rig.actions);
+            rig.run_actions();
+            rig.tick(10_000);
+        }
+        let told = rig.events.iter().filter(|event| **event == Event::RingNotVoided);
+        assert_eq!((rig.voids, told.count()), (4, 1));
+        rig.engine.voided(rig.now, Voided::InPool, &mut rig.actions);
+        rig.run_actions();
+        rig.tick(60_000);
+        assert_eq!(rig.voids, 4);
+        rig.engine.check_invariants();
+    }
+}
