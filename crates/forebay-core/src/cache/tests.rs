@@ -145,7 +145,7 @@ impl Rig {
     pub(crate) fn end_fill(&mut self, n: usize, status: IoStatus) {
         let io = self.pending.remove(n);
         let entry = self.shared.ios.remove(Key(io.id.0));
-        self.shared.flash_deadlines.remove(Key(io.id.0));
+        self.shared.hanging.flash.remove(Key(io.id.0));
         let IoKind::Fill { fill, to } = entry.kind else { panic!("a fill") };
         let IoOp::Write { memory, .. } = io.op else { panic!("a write") };
         let written = self.cells(memory).to_vec();

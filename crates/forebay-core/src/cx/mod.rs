@@ -39,10 +39,7 @@ pub(crate) struct Shared {
     pub grid: Grid,
     /// The I/Os under way.
     pub ios: Table<IoEntry>,
-    /// When each flash I/O has taken too long.
-    pub flash_deadlines: Deadlines,
-    /// When each read of the log for a guest hangs: it keeps what it reads from being freed.
-    pub log_reads: Deadlines,
+    pub hanging: Hanging,
     pub buffers: BufferPool,
     /// Buffers in the hands of the executor.
     pub lent: u32,
@@ -55,6 +52,15 @@ pub(crate) struct Shared {
     pub zeroes_refused: ZeroesRefused,
     /// Requests that may go on; run at the end of each public call.
     pub ready: VecDeque<Key>,
+}
+
+/// When I/Os have taken too long.
+#[derive(Debug)]
+pub(crate) struct Hanging {
+    /// Of flash.
+    pub flash: Deadlines,
+    /// Reads of the log for guests: each keeps what it reads from being freed.
+    pub log_reads: Deadlines,
 }
 
 /// See [`Shared::zeroes_refused`]. Some can make holes only, and some only what keeps its space.
@@ -93,8 +99,10 @@ impl Shared {
             now: Nanos(0),
             grid,
             ios: Table::new(ios_max),
-            flash_deadlines: Deadlines::new(ios_max, config.flash_timeout),
-            log_reads: Deadlines::new(ios_max, hang_time(&config)),
+            hanging: Hanging {
+                flash: Deadlines::new(ios_max, config.flash_timeout),
+                log_reads: Deadlines::new(ios_max, hang_time(&config)),
+            },
             buffers: BufferPool::new(config.buffer_bytes),
             lent: 0,
             counters: Counters::default(),
@@ -166,7 +174,7 @@ impl Cx<'_> {
         let key = self.ios.insert(IoEntry { issued, range, kind, is_optional: op.is_optional() });
         let checksum_piece = match target {
             Target::Flash | Target::Ring => {
-                self.flash_deadlines.push(key, issued);
+                self.hanging.flash.push(key, issued);
                 if matches!(kind, IoKind::Index) { 0 } else { self.grid.granule_size() as u32 }
             }
             Target::Journal if matches!(kind, IoKind::Destager(DestageIo::Piece { .. })) => {
@@ -174,7 +182,7 @@ impl Cx<'_> {
             }
             Target::Backend | Target::Journal => 0,
             Target::Log if matches!(kind, IoKind::Request(..)) => {
-                self.log_reads.push(key, issued);
+                self.hanging.log_reads.push(key, issued);
                 PAGE as u32
             }
             Target::Log if matches!(kind, IoKind::Log(LogIo::Summary)) => 0,
@@ -190,8 +198,8 @@ impl Cx<'_> {
     pub(crate) fn end(&mut self, io: IoId) -> IoEntry {
         let key = Key(io.0);
         let entry = self.ios.remove(key);
-        self.flash_deadlines.remove(key);
-        self.log_reads.remove(key);
+        self.hanging.flash.remove(key);
+        self.hanging.log_reads.remove(key);
         entry
     }
 

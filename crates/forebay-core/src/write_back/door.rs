@@ -279,7 +279,7 @@ impl WriteBack {
         let now = shared.now;
         let is_stuck = self.destage_reads_hang_at() <= now;
         let hangs = self.log.hangs(now)
-            || shared.log_reads.next() <= now
+            || shared.hanging.log_reads.next() <= now
             || self.log.lease_hangs_at() <= now;
         match self.log.health.failed {
             None if hangs || is_stuck => LogEvent::Fails(IoStatus::TimedOut),
@@ -292,7 +292,7 @@ impl WriteBack {
     pub(crate) fn log_deadline(&self, since: Nanos, aim: Aim, shared: &Shared) -> Nanos {
         // A log that failed has no other way left: it ends in spite of them.
         let has_failed = self.log.health.failed.is_some();
-        let guests = if has_failed { Nanos::NEVER } else { shared.log_reads.next() };
+        let guests = if has_failed { Nanos::NEVER } else { shared.hanging.log_reads.next() };
         let reads = self.destage_reads_hang_at().min(self.forgets_at()).min(guests);
         self.log.next_deadline(since).min(self.acknowledgement_due(aim)).min(reads)
     }

@@ -108,7 +108,7 @@ impl World {
         let io = self.pending.take().expect("one is under way");
         let key = Key(io.id.0);
         self.rig.shared.ios.remove(key);
-        self.rig.shared.flash_deadlines.remove(key);
+        self.rig.shared.hanging.flash.remove(key);
         if io.target == Target::Ring && status.is_ok() {
             let first = (io.range.start / PAGE) as usize;
             let pages = self.index.pages();

@@ -26,9 +26,9 @@ use crate::write_back::format::index::Place;
 impl Parts {
     pub(in crate::engine) fn tick(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
-        if cx.flash_deadlines.next() <= now {
+        if cx.hanging.flash.next() <= now {
             self.fail_flash(IoStatus::TimedOut, cx);
-            while let Some(io) = cx.flash_deadlines.pop_due(now) {
+            while let Some(io) = cx.hanging.flash.pop_due(now) {
                 let kind = cx.ios.find(io).map(|entry| entry.kind);
                 if let Some(IoKind::Request(request, RequestIo::Flash { .. })) = kind {
                     self.give_up_buffer(request, cx);
@@ -81,7 +81,7 @@ impl Parts {
             .deadlines
             .next()
             .min(self.requests.limiter.deadline())
-            .min(shared.flash_deadlines.next())
+            .min(shared.hanging.flash.next())
             .min(log)
             .min(self.mode_deadline(shared))
             .min(self.index_deadline(self.proceeded))
