@@ -1,7 +1,8 @@
 //! The clients: they make requests, keep what they asked for, and check every reply.
 //!
-//! A client that is refused (busy, no buffer) goes on later. Some hold write buffers for long, or
-//! give them back unused; some take long to send what a reply refers to.
+//! A client that is refused (busy, no buffer) goes on later. One that found no buffer for its write asks for it again between
+//! the rounds of the executor, as those of a shard do. Some hold write buffers for long, or give them back unused; some
+//! take long to send what a reply refers to.
 
 use std::collections::BTreeMap;
 
@@ -49,6 +50,8 @@ pub(crate) struct Clients {
     reading: BTreeMap<u64, Buffer>,
     /// Write buffers that clients hold without doing anything.
     held: Vec<(u64, Buffer)>,
+    /// What the last write is to change that found no buffer.
+    refused: Option<ByteRange>,
     /// They ask for nothing at the moment.
     pub are_away: bool,
 }
@@ -64,6 +67,7 @@ impl Clients {
             unsent: Vec::new(),
             reading: BTreeMap::new(),
             held: Vec::new(),
+            refused: None,
             are_away: false,
         }
     }
@@ -84,6 +88,7 @@ impl Clients {
         self.unsent.clear();
         self.reading.clear();
         self.held.clear();
+        self.refused = None;
     }
 }
 
@@ -194,11 +199,25 @@ impl World<'_> {
         }
         let Some(buffer) = self.engine.write_buffer(range) else {
             self.coverage.no_buffer += 1;
+            self.clients.refused = Some(range);
             return None;
         };
         // It is filled at once, while copies from before may still have to be made.
         self.memory.spoil(buffer.span);
         Some(buffer)
+    }
+
+    /// The client whose write found no buffer asks for one again.
+    pub(crate) fn ask_again(&mut self) {
+        let is_there = !self.is_ending && !self.clients.are_away;
+        let Some(range) = self.clients.refused.take().filter(|_| is_there) else { return };
+        let Some(buffer) = self.write_buffer(range) else { return };
+        self.coverage.writes_waited += 1;
+        let version = self.clients.versions + 1;
+        stamp::write(self.memory.change(buffer.at(range)), range.start / SECTOR, version);
+        let (kind, op) = (Kind::Write, Op::Write { buffer, fua: false });
+        let (mark, expected) = (self.oracle.flush_mark(), Vec::new());
+        self.submit(Asked { kind, range, op, mark, expected, is_followed: false }, version);
     }
 
     fn submit(&mut self, asked: Asked, version: Version) -> bool {

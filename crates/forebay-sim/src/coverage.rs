@@ -33,6 +33,7 @@ coverage! {
     requests: "Requests made.",
     busy: "Requests refused as busy.",
     no_buffer: "Write buffers refused.",
+    writes_waited: "Writes whose client waited for a buffer.",
     buffers_unused: "Write buffers given back without a write.",
     reads_from_slots: "Reads answered from slots.",
     reads_from_flash: "Reads answered from flash.",

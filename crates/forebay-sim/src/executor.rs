@@ -105,6 +105,7 @@ impl Executor for World<'_> {
 
 impl Runs for World<'_> {
     fn proceed(&mut self) -> Option<Actions> {
+        self.ask_again();
         let goes_on = self.engine.wants_to_proceed() || !self.actions.list.is_empty();
         goes_on.then(|| {
             self.engine.proceed(self.now, &mut self.actions);

@@ -22,9 +22,9 @@ use crate::write_back::format::GROUPS_IN_MEMORY;
 
 /// Lending buffers to whoever brings bytes.
 impl Engine {
-    /// The buffer for the bytes of a write to `range`; `None`: no memory now, ask again after a
-    /// completion. The caller fills `buffer.at(range)` and passes it to [`Engine::submit`], or gives
-    /// it back with [`Engine::release`].
+    /// The buffer for the bytes of a write to `range`; `None`: no memory now, or others come first. Ask again whenever
+    /// something happened, after [`Engine::proceed`] and before the next one. The caller fills `buffer.at(range)` and
+    /// passes it to [`Engine::submit`], or gives it back with [`Engine::release`].
     ///
     /// Panics when the range is empty, not on the disk or longer than
     /// [`REQUEST_MAX`]: the frontend checks what its client says.
@@ -93,14 +93,16 @@ impl Parts {
                 && range.len() <= REQUEST_MAX
                 && range.end <= shared.config.backend.size
         );
-        if !self.requests.buffer_waiters.is_empty() {
-            return None;
-        }
         let whole = shared.align_to_backend(range) == range;
         let edges = if whole { 0 } else { write::EDGE_PAGES };
-        let buffer = shared.take_buffer_with(range, extra + edges)?;
-        shared.lent += 1;
-        Some(buffer)
+        let queue = &mut self.requests.buffer_queue;
+        let buffer = match queue.admits_clients() {
+            true => shared.take_buffer_with(range, extra + edges),
+            false => None,
+        };
+        queue.note_client(buffer.is_some());
+        shared.lent += u32::from(buffer.is_some());
+        buffer
     }
 
     /// Makes sure that the request has a buffer; false: it waits for one, without its range, because
@@ -109,7 +111,7 @@ impl Parts {
         if self.requests.table[key].buffer.is_some() {
             return true;
         }
-        if self.requests.buffer_waiters.is_empty() {
+        if self.requests.buffer_queue.is_empty() {
             let range = self.buffer_range(key, cx);
             self.requests.table[key].buffer = cx.take_buffer(range);
         }
@@ -117,7 +119,7 @@ impl Parts {
         if entry.buffer.is_none() {
             entry.enter(Stage::Buffer, cx.now);
             self.requests.overlap.leave(key, &mut cx.ready);
-            self.requests.buffer_waiters.push_back(key);
+            self.requests.buffer_queue.join(key);
             cx.counters.buffer_waits += 1;
             return false;
         }

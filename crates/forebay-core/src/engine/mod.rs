@@ -224,19 +224,23 @@ impl Engine {
     /// log is appended and committed, what is in it is acknowledged and destaged.
     ///
     /// The executor calls it before it carries actions out, and again when that gave it more to tell, while
-    /// [`Engine::wants_to_proceed`]; it has carried out all actions of a call before the next one.
+    /// [`Engine::wants_to_proceed`]; it has carried out all actions of a call before the next one. Clients that wait for a
+    /// buffer ask again between two calls: at their turn nobody else gets one before the second.
     pub fn proceed(&mut self, now: Nanos, actions: &mut Actions) {
         self.shared.buffers.carried_out();
+        self.parts.requests.buffer_queue.begin_proceed();
         if self.parts.has_to_proceed() {
             let (parts, mut cx) = self.at(now, actions);
             parts.proceed(&mut cx);
         }
+        self.parts.requests.buffer_queue.end_proceed();
         self.shared.buffers.asked();
     }
 
     /// True when [`Engine::proceed`] has something to do.
     pub fn wants_to_proceed(&self) -> bool {
-        self.parts.was_told || self.shared.buffers.has_spent()
+        let queue = &self.parts.requests.buffer_queue;
+        self.parts.was_told || self.shared.buffers.has_spent() || queue.wants_to_proceed()
     }
 
     /// The disk begins: what a former run left is flushed and destaged, and the mode is entered, whether or not a client

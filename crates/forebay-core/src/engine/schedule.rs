@@ -125,7 +125,7 @@ impl Parts {
 
     /// Something was told since the last [`Parts::proceed`], or a buffer may have become free.
     pub(super) fn has_to_proceed(&self) -> bool {
-        self.was_told || !self.requests.buffer_waiters.is_empty()
+        self.was_told || self.requests.buffer_queue.has_requests()
     }
 
     /// See [`Engine::proceed`](super::Engine::proceed).
@@ -170,14 +170,16 @@ impl Parts {
         loop {
             if let Some(key) = cx.ready.pop_front() {
                 self.advance(key, cx);
-            } else if let Some(&key) = self.requests.buffer_waiters.front() {
+            } else if let Some(key) = self.requests.buffer_queue.first() {
                 let range = self.buffer_range(key, cx);
                 let Some(buffer) = cx.take_buffer(range) else { return };
-                self.requests.buffer_waiters.pop_front();
+                self.requests.buffer_queue.leave(key);
                 let entry = &mut self.requests.table[key];
                 entry.buffer = Some(buffer);
                 entry.enter(Stage::Overlap, cx.now);
-                if let Job::Read(_) = entry.job {
+                // Primary storage has all of its time.
+                self.requests.deadlines.push(key, cx.now);
+                if let Job::Read(_) = self.requests.table[key].job {
                     self.lay_out(key, cx);
                 }
                 let (held, access) = self.held(key, cx);

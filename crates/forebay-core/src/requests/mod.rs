@@ -14,13 +14,12 @@
 //! - A request is forgotten when it is answered and owns no I/O, so its buffer outlives every I/O that uses it.
 //! - Who waits for a buffer is in stage [`Stage::Buffer`].
 
+pub(crate) mod buffer_queue;
 pub(crate) mod deadlines;
 pub(crate) mod in_flight;
 pub(crate) mod ledger;
 pub(crate) mod limits;
 pub(crate) mod overlap;
-
-use std::collections::VecDeque;
 
 use crate::action::{Action, IoOp, Reply, ReplyData, Span, Target};
 use crate::config::Limits;
@@ -34,6 +33,7 @@ use crate::stats::{Wait, Waited};
 use crate::status::IoStatus;
 use crate::table::{Key, Table};
 
+use buffer_queue::BufferQueue;
 use deadlines::Deadlines;
 use in_flight::{InFlight, Job, Orphan, ReadFor, ReadJob, Seen, Stage, WriteJob};
 use ledger::{LatencyOf, Ledger};
@@ -46,8 +46,8 @@ pub(crate) struct Requests {
     pub table: Table<InFlight>,
     pub orphans: Table<Orphan>,
     pub overlap: Overlap,
-    /// Requests that wait for a buffer, oldest first.
-    pub buffer_waiters: VecDeque<Key>,
+    /// Who waits for a buffer.
+    pub buffer_queue: BufferQueue,
     /// When each request that is not answered has waited too long.
     pub deadlines: Deadlines,
     pub ledger: Ledger,
@@ -63,7 +63,7 @@ impl Requests {
             table: Table::new(requests_max),
             orphans: Table::new(requests_max),
             overlap: Overlap::new(requests_max as usize),
-            buffer_waiters: VecDeque::with_capacity(requests_max as usize),
+            buffer_queue: BufferQueue::new(requests_max),
             deadlines: Deadlines::new(requests_max, timeout),
             ledger: Ledger::new(observer),
             limiter: Limiter::default(),
@@ -289,9 +289,12 @@ impl Requests {
         let unanswered = self.table.iter().filter(|request| observed(*request)).count() as u64;
         self.ledger.check_invariants(unanswered);
         assert!(self.taken() <= self.table.capacity());
-        for waiter in &self.buffer_waiters {
-            assert_eq!(self.table[*waiter].stage, Stage::Buffer);
+        self.buffer_queue.check_invariants();
+        for waiter in self.buffer_queue.iter() {
+            assert_eq!(self.table[waiter].stage, Stage::Buffer);
         }
+        let waits = |(_, request): &(_, &InFlight)| request.stage == Stage::Buffer;
+        assert_eq!(self.table.iter().filter(waits).count(), self.buffer_queue.iter().count());
     }
 }
 

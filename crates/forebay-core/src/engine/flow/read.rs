@@ -405,7 +405,7 @@ impl Parts {
             return;
         }
         let own = match entry.buffer {
-            None if self.requests.buffer_waiters.is_empty() => cx.take_buffer(entry.range),
+            None if self.requests.buffer_queue.is_empty() => cx.take_buffer(entry.range),
             buffer => buffer.filter(|buffer| buffer.window.contains(wanted)),
         };
         let Some(own) = own else { return };

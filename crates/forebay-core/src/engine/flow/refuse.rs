@@ -95,7 +95,7 @@ impl Parts {
             let mut requests = engine.requests.table.iter();
             requests.find(|(_, request)| waits(request.stage)).map(|(key, _)| key)
         };
-        self.requests.buffer_waiters.clear();
+        self.requests.buffer_queue.clear();
         while let Some(key) = first(self) {
             self.requests.answer(key, status, ReplyData::None, None, cx);
             self.requests.forget(key, cx);

@@ -1,8 +1,9 @@
 //! Time: what happens to a request, or to flash, that takes too long.
 //!
 //! A request's time starts anew with every I/O of it that ends, and when it is over while the one whose range it
-//! waits for is in time: a long write of zeroes goes on piece by piece. When it is over otherwise, the client is
-//! answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from
+//! waits for is in time: a long write of zeroes goes on piece by piece. For a request that waited for a buffer it starts
+//! anew when it gets one, and when it is over before while one that has a buffer is in time. When it is over otherwise,
+//! the client is answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from
 //! the I/O: its buffer stays owned until it ends, and the range of a write stays held, so that a newer
 //! write to it cannot be overtaken by the old one; so does a write that is in the log and not safe there
 //! yet. A read's range is let go: its bytes will not be installed.
@@ -17,7 +18,8 @@ use crate::cx::io::{IoKind, RequestIo};
 use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
 use crate::ids::{Nanos, SlotId};
-use crate::requests::in_flight::{Job, Orphan, Stage};
+use crate::requests::Requests;
+use crate::requests::in_flight::{InFlight, Job, Orphan, Stage};
 use crate::requests::ledger::LatencyOf;
 use crate::status::IoStatus;
 use crate::table::Key;
@@ -52,14 +54,17 @@ impl Parts {
                 }
                 continue;
             }
-            if self.requests.waits_for_progress(key) {
+            if self.requests.waits_for_progress(key) || self.may_get_buffer(key) {
                 self.requests.deadlines.push(key, cx.now);
                 continue;
             }
             // What nobody asked for is told of, and fails nobody.
             cx.counters.requests_timed_out += u64::from(!self.requests.is_background(key));
-            let range = self.requests.table[key].range;
-            cx.event(Event::BackendTimedOut { range });
+            let InFlight { range, stage, .. } = self.requests.table[key];
+            // Primary storage was never asked for what waits for a buffer.
+            if stage != Stage::Buffer {
+                cx.event(Event::BackendTimedOut { range });
+            }
             match cx.config.on_timeout {
                 OnTimeout::Wait => {}
                 // Its write may be carried out yet. A client that is told to try again would find its own bytes
@@ -106,6 +111,16 @@ impl Parts {
         }
     }
 
+    /// True for a request that waits for a buffer while one that has a buffer is in time, and for one that has waited behind
+    /// clients until now: it is its turn. What a request holds that is out of time may never come back.
+    fn may_get_buffer(&mut self, key: Key) -> bool {
+        let Requests { table, deadlines, buffer_queue, .. } = &mut self.requests;
+        let comes_back =
+            |(key, holder): (Key, &InFlight)| holder.buffer.is_some() && deadlines.has(key);
+        table[key].stage == Stage::Buffer
+            && (table.iter().any(comes_back) || buffer_queue.end_turn_of_clients())
+    }
+
     fn time_out(&mut self, key: Key, cx: &mut Cx<'_>) {
         self.requests.answer(key, IoStatus::TimedOut, ReplyData::None, None, cx);
         self.let_go(key, cx);
@@ -116,7 +131,7 @@ impl Parts {
         let entry = self.requests.table[key];
         match entry.stage {
             Stage::Overlap => {}
-            Stage::Buffer => self.requests.buffer_waiters.retain(|&waiter| waiter != key),
+            Stage::Buffer => self.requests.buffer_queue.leave(key),
             Stage::Flush => self.primary.leave(key),
             Stage::Intent => {
                 if let Some(index) = &mut self.cache_index {

@@ -183,3 +183,152 @@ fn a_read_that_waits_for_a_buffer_lets_the_writes_behind_it_run() {
     assert_eq!(rig.replied(2).1, IoStatus::Ok);
     assert!(rig.engine.is_idle());
 }
+
+/// A disk whose buffers hold four long reads.
+fn crowded() -> Rig {
+    let backend = BackendTraits { size: 128 << 20, ..config().backend };
+    Rig::new(Config { backend, buffer_bytes: 36 << 20, ..config() })
+}
+
+const LONG: u64 = 8 << 20;
+
+/// A read of the long range with number `tag`, that leaves nothing in the cache.
+fn long_read(rig: &mut Rig, tag: u64) {
+    let op = Op::Read { no_admit: true };
+    let request = Request { tag: RequestTag(tag), range: ByteRange::at(tag * LONG, LONG), op };
+    rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+}
+
+/// Carries everything out as a shard does: clients ask after each round.
+fn rounds(rig: &mut Rig, mut ask: impl FnMut(&mut Rig)) {
+    while let Some(actions) = rig.proceed() {
+        actions.carry_out(rig);
+        rig.carried_out(actions);
+        ask(rig);
+        rig.engine.check_invariants();
+    }
+}
+
+/// Ends the oldest I/O, in rounds.
+fn end_first(rig: &mut Rig, ask: impl FnMut(&mut Rig)) {
+    let io = rig.pending.remove(0);
+    rig.engine.complete(rig.now, io.id, IoStatus::Ok, &[], &mut rig.actions);
+    rounds(rig, ask);
+}
+
+/// Reads again what was answered: there is always a read that waits.
+fn read_again(rig: &mut Rig) -> usize {
+    let replies = std::mem::take(&mut rig.replies);
+    let reads = replies.iter().filter(|reply| reply.0 < 6);
+    reads.map(|reply| long_read(rig, reply.0)).count()
+}
+
+/// Six long reads are under way, two of which wait for a buffer.
+fn crowd() -> Rig {
+    let mut rig = crowded();
+    (0..6).for_each(|tag| long_read(&mut rig, tag));
+    rounds(&mut rig, |_| {});
+    assert_eq!((rig.pending.len(), rig.counters().buffer_waits), (4, 2));
+    rig
+}
+
+#[test]
+fn a_client_that_waits_for_a_buffer_gets_it_before_reads_that_came_later() {
+    for len in [512, 32 << 20] {
+        let (mut rig, wanted) = (crowd(), ByteRange::at(96 << 20, len));
+        assert!(rig.engine.write_buffer(wanted).is_none());
+        let (mut buffer, mut ended) = (None, 0);
+        while buffer.is_none() && ended < 7 {
+            ended += 1;
+            end_first(&mut rig, |rig| {
+                read_again(rig);
+                buffer = buffer.or_else(|| rig.engine.write_buffer(wanted));
+            });
+        }
+        assert!(buffer.is_some(), "{len}");
+    }
+}
+
+#[test]
+fn reads_and_writes_that_want_all_buffers_take_turns() {
+    let (mut rig, mut reads, mut writes) = (crowd(), 0, 0);
+    for _ in 0..200 {
+        end_first(&mut rig, |rig| {
+            reads += read_again(rig);
+            let range = ByteRange::at(96 << 20, LONG);
+            while let Some(buffer) = rig.engine.write_buffer(range) {
+                let op = Op::Write { buffer, fua: false };
+                let request = Request { tag: RequestTag(100 + writes), range, op };
+                rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+                writes += 1;
+            }
+        });
+    }
+    assert!(reads >= 40 && writes >= 40, "{reads} reads, {writes} writes");
+}
+
+#[test]
+fn a_client_that_asked_and_went_away_holds_no_read_up() {
+    let mut rig = crowd();
+    assert!(rig.engine.write_buffer(ByteRange::at(96 << 20, 32 << 20)).is_none());
+    (6..12).for_each(|tag| long_read(&mut rig, tag));
+    // It asks at its turn, too, and goes then.
+    let mut asked = 0;
+    while !rig.pending.is_empty() {
+        end_first(&mut rig, |rig| {
+            let waits = asked < 4;
+            let range = ByteRange::at(96 << 20, 32 << 20);
+            asked += usize::from(waits && rig.engine.write_buffer(range).is_none());
+        });
+    }
+    assert_eq!(rig.replies.len(), 12);
+    assert!(rig.engine.is_idle());
+}
+
+#[test]
+fn the_time_of_a_read_begins_when_it_gets_its_buffer() {
+    let mut rig = crowd();
+    rig.now = Nanos::from_millis(25_000);
+    end_first(&mut rig, |_| {});
+    let answered = |rig: &Rig| rig.replies.iter().map(|reply| reply.0).collect::<Vec<_>>();
+    let blamed = |rig: &Rig| rig.events.len();
+    // The fifth read has had five seconds. The sixth may get the buffer of that one.
+    rig.tick(5_000);
+    assert_eq!((answered(&rig), blamed(&rig)), (vec![0, 1, 2, 3], 3));
+    // Then all buffers are with I/Os that hang. Nobody asked primary storage for the sixth.
+    rig.tick(25_000);
+    assert_eq!((answered(&rig), blamed(&rig)), (vec![0, 1, 2, 3, 4], 4));
+    rig.tick(5_000);
+    assert_eq!((answered(&rig), blamed(&rig)), (vec![0, 1, 2, 3, 4, 5], 4));
+    assert_eq!(rig.replied(5).1, IoStatus::TimedOut);
+    rig.settle();
+    assert!(rig.engine.is_idle());
+}
+
+#[test]
+fn a_client_that_waits_for_memory_of_hung_reads_does_not_hold_others_up_for_ever() {
+    let mut rig = crowded();
+    rig.read(1, 0, 32 << 20);
+    let ask = |rig: &mut Rig| {
+        assert!(rig.engine.write_buffer(ByteRange::at(96 << 20, LONG)).is_none());
+    };
+    ask(&mut rig);
+    rig.now = Nanos::from_millis(1);
+    let request = Request {
+        tag: RequestTag(2),
+        range: ByteRange::at(64 << 20, 4096),
+        op: Op::Read { no_admit: false },
+    };
+    rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+    rounds(&mut rig, ask);
+    assert_eq!(rig.pending.len(), 1, "it waits behind the client");
+    for ms in [30_000, 30_001] {
+        rig.now = Nanos::from_millis(ms);
+        rig.engine.tick(rig.now, &mut rig.actions);
+        rounds(&mut rig, ask);
+    }
+    assert_eq!(rig.replied(1).1, IoStatus::TimedOut);
+    rig.complete(1, IoStatus::Ok);
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
+    assert_eq!(rig.events.len(), 1);
+}
