@@ -100,7 +100,10 @@ impl Parts {
             true => shared.take_buffer_with(range, extra + edges),
             false => None,
         };
-        queue.note_client(buffer.is_some());
+        match buffer {
+            Some(_) => queue.note_lent(),
+            None => queue.note_refused(shared.now, shared.buffers.pages_free()),
+        }
         shared.lent += u32::from(buffer.is_some());
         buffer
     }

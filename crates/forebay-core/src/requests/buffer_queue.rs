@@ -12,14 +12,21 @@
 //! - No client has asked since the last such call: those who waited have gone, or are held.
 //!
 //! Clients ask between two such calls whenever something happened, as a shard has them do. While one asks and
-//! finds no memory, the turn goes on: what came later must not take the memory piece by piece. What is in use comes back,
-//! unless primary storage hangs. Then the first request behind the clients ends their turn when its time is over.
+//! finds too little memory, the turn goes on as long as memory comes back: requests that came later do not take it piece by
+//! piece. When none came back for [`PATIENCE`], as while a log that is full holds it, the turn ends, and for a while
+//! nobody waits for clients.
 //!
 //! **Invariant.** Where nobody waits, whoever asks takes what there is.
 
 use std::collections::VecDeque;
 
+use crate::ids::Nanos;
 use crate::table::Key;
+
+/// Clients have their turn so long without any memory that comes back.
+const PATIENCE: Nanos = Nanos::from_millis(100);
+/// After that they have none for so long.
+const PAUSE: Nanos = Nanos::from_millis(1_000);
 
 /// See the module.
 #[derive(Debug)]
@@ -29,6 +36,10 @@ pub(crate) struct BufferQueue {
     /// So many of them come before the clients, if a client waits.
     before_clients: Option<usize>,
     turn: Turn,
+    /// When the turn ends, or until when none begins.
+    until: Nanos,
+    /// Pages that were free when a client was refused last.
+    free: u32,
 }
 
 /// What the clients did at their turn since the last `Engine::proceed`.
@@ -46,7 +57,8 @@ impl BufferQueue {
     /// Nobody waits; there are at most `requests_max` requests.
     pub(crate) fn new(requests_max: u32) -> BufferQueue {
         let requests = VecDeque::with_capacity(requests_max as usize);
-        BufferQueue { requests, before_clients: None, turn: Turn::GoesOn }
+        let (turn, until) = (Turn::GoesOn, Nanos(0));
+        BufferQueue { requests, before_clients: None, turn, until, free: 0 }
     }
 
     /// True when neither a request nor a client waits.
@@ -95,24 +107,54 @@ impl BufferQueue {
         self.is_turn_of_clients() || self.is_empty()
     }
 
-    /// A client asked, and got a buffer or not.
-    pub(crate) fn note_client(&mut self, has_buffer: bool) {
-        match (self.before_clients, has_buffer) {
-            (None, true) => {}
-            (None, false) => {
-                (self.before_clients, self.turn) = (Some(self.requests.len()), Turn::GoesOn);
+    /// A client asked, and got a buffer.
+    pub(crate) fn note_lent(&mut self) {
+        match self.before_clients {
+            Some(0) if self.requests.is_empty() => {
+                (self.before_clients, self.until) = (None, Nanos(0));
             }
-            (Some(0), true) if self.requests.is_empty() => self.before_clients = None,
-            (Some(0), true) => self.turn = Turn::Used,
-            (Some(0), false) if self.turn == Turn::Unused => self.turn = Turn::GoesOn,
-            (Some(_), _) => {}
+            Some(0) => self.turn = Turn::Used,
+            Some(_) | None => {}
+        }
+    }
+
+    /// A client asked, and got none; so many pages are free.
+    pub(crate) fn note_refused(&mut self, now: Nanos, free: u32) {
+        match self.before_clients {
+            None if now < self.until => {}
+            None => {
+                (self.before_clients, self.turn) = (Some(self.requests.len()), Turn::GoesOn);
+                (self.until, self.free) = (Nanos::NEVER, free);
+            }
+            Some(0) => {
+                if self.turn == Turn::Unused {
+                    self.turn = Turn::GoesOn;
+                }
+                if self.until == Nanos::NEVER || free > self.free {
+                    self.until = now.plus(PATIENCE);
+                }
+                self.free = free;
+            }
+            Some(_) => {}
         }
     }
 
     /// The engine is to proceed: clients have had the time since the last time.
     pub(crate) fn begin_proceed(&mut self) {
         if self.is_turn_of_clients() && self.turn != Turn::GoesOn {
-            self.before_clients = None;
+            (self.before_clients, self.until) = (None, Nanos(0));
+        }
+    }
+
+    /// When the turn of the clients ends although they ask.
+    pub(crate) fn deadline(&self) -> Nanos {
+        if self.is_turn_of_clients() { self.until } else { Nanos::NEVER }
+    }
+
+    /// Ends it, when that is due.
+    pub(crate) fn end_late_turn(&mut self, now: Nanos) {
+        if self.deadline() <= now {
+            (self.before_clients, self.until) = (None, now.plus(PAUSE));
         }
     }
 
@@ -126,15 +168,6 @@ impl BufferQueue {
     /// True when requests go on with the next `Engine::proceed`, should no client ask before.
     pub(crate) fn wants_to_proceed(&self) -> bool {
         self.is_turn_of_clients() && self.turn != Turn::GoesOn && self.has_requests()
-    }
-
-    /// Ends the turn of the clients, whatever they ask for; false when it is not their turn.
-    pub(crate) fn end_turn_of_clients(&mut self) -> bool {
-        let ends = self.is_turn_of_clients();
-        if ends {
-            self.before_clients = None;
-        }
-        ends
     }
 
     fn is_turn_of_clients(&self) -> bool {

@@ -153,11 +153,12 @@ impl Parts {
             ModeChange::Settled => self.zeroes_wait() && is_nearly_drained(),
             ModeChange::Draining => is_nearly_drained(),
         };
-        let hold_max = self.hold_max(change, &shared.config);
         self.hold = match before {
             Hold::NotBefore(at) if shared.now < at => before,
             _ if !is_near => Hold::Free,
-            Hold::Since(since) if shared.now >= since.plus(hold_max) => {
+            Hold::Since(since)
+                if shared.now >= since.plus(self.hold_max(change, &shared.config)) =>
+            {
                 Hold::NotBefore(shared.now.plus(HOLD_PAUSE))
             }
             Hold::Since(_) => before,

@@ -47,6 +47,7 @@ impl Parts {
         self.time_out_log(cx);
         self.time_out_void(cx);
         self.time_out_note(cx);
+        self.requests.buffer_queue.end_late_turn(cx.now);
         while let Some(key) = self.requests.deadlines.pop_due(cx.now) {
             if self.is_held_up_by_log(key, cx) {
                 if !self.give_up_discard(key, cx) {
@@ -86,6 +87,7 @@ impl Parts {
             .deadlines
             .next()
             .min(self.requests.limiter.deadline())
+            .min(self.requests.buffer_queue.deadline())
             .min(shared.hanging.flash.next())
             .min(log)
             .min(self.mode_deadline(shared))
@@ -111,14 +113,13 @@ impl Parts {
         }
     }
 
-    /// True for a request that waits for a buffer while one that has a buffer is in time, and for one that has waited behind
-    /// clients until now: it is its turn. What a request holds that is out of time may never come back.
-    fn may_get_buffer(&mut self, key: Key) -> bool {
-        let Requests { table, deadlines, buffer_queue, .. } = &mut self.requests;
+    /// True for a request that waits for a buffer while one that has a buffer is in time. What a request holds that is out of
+    /// time may never come back.
+    fn may_get_buffer(&self, key: Key) -> bool {
+        let Requests { table, deadlines, .. } = &self.requests;
         let comes_back =
             |(key, holder): (Key, &InFlight)| holder.buffer.is_some() && deadlines.has(key);
-        table[key].stage == Stage::Buffer
-            && (table.iter().any(comes_back) || buffer_queue.end_turn_of_clients())
+        table[key].stage == Stage::Buffer && table.iter().any(comes_back)
     }
 
     fn time_out(&mut self, key: Key, cx: &mut Cx<'_>) {

@@ -310,8 +310,10 @@ impl LogIndex {
     pub fn layers(&self, page: PageIndex) -> Layers {
         let mut layers = Layers::default();
         let (zeroed, zeroed_at) = self.zeroed(page);
-        let zeroes = zeroed_at.iter().copied().filter(|&zero| zero > 0);
-        let mut oldest = zeroes.min().unwrap_or(u64::MAX);
+        let mut oldest = u64::MAX;
+        if !zeroed.is_empty() {
+            oldest = zeroed_at.into_iter().filter(|&zero| zero > 0).min().unwrap_or(oldest);
+        }
         let mut rest = zeroed;
         let mut at = self.find_head(self.bucket(page), page).map_or(NONE, |(head, _)| head);
         while at != NONE {
