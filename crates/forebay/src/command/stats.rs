@@ -308,13 +308,13 @@ fn counts(engine: &Statistics) -> String {
     let c = &engine.counters;
     let spared = c.read_hits();
     let mut text = format!(
-        "  reads {} ({}), writes {} ({}), flushes {}; primary storage was spared {} reads\n",
+        "  reads {} ({}), writes {} ({}), flushes {}; primary storage was spared {}\n",
         count(c.reads),
         rounded(c.read_bytes),
         count(c.writes),
         rounded(c.write_bytes),
         count(c.flushes),
-        count(spared)
+        of(spared, "read")
     );
     let _ = writeln!(
         text,
@@ -330,8 +330,9 @@ fn counts(engine: &Statistics) -> String {
     if engine.flash.slots > 0 {
         let _ = writeln!(
             text,
-            "  flash: {} written, {} read; {} blocks admitted, {} refused, fills skipped: {} for want of memory, {} overtaken by writes",
+            "  flash: {} of cached data and {} of the index written, {} read; {} blocks admitted, {} refused, fills skipped: {} for want of memory, {} overtaken by writes",
             rounded(c.flash_write_bytes),
+            rounded(c.ring_write_bytes),
             rounded(c.flash_read_bytes),
             count(c.flash_admitted),
             count(c.flash_refused),
@@ -341,11 +342,11 @@ fn counts(engine: &Statistics) -> String {
     }
     let _ = writeln!(
         text,
-        "  evicted {} from RAM, {} from flash; bypassed {} reads, {} writes",
+        "  evicted {} from RAM, {} from flash; bypassed {}, {}",
         count(c.ram_evicted),
         count(c.flash_evicted),
-        count(c.reads_bypassed),
-        count(c.writes_bypassed)
+        of(c.reads_bypassed, "read"),
+        of(c.writes_bypassed, "write")
     );
     // Only what went wrong, and only if it did.
     let troubles = [
@@ -385,5 +386,15 @@ mod tests {
         assert!(!describe(&stats).contains("PRIMARY STORAGE"));
         stats.storage_changed = Some("the image was removed".to_owned());
         assert!(describe(&stats).contains("  PRIMARY STORAGE: the image was removed\n"));
+    }
+
+    #[test]
+    fn what_goes_to_flash_is_shown_with_the_index() {
+        let mut stats = DiskStats::default();
+        stats.engine.flash.slots = 8;
+        stats.engine.counters.ring_write_bytes = 3 << 20;
+        let text = describe(&stats);
+        let expect = "  flash: 0 B of cached data and 3 MiB of the index written, 0 B read; ";
+        assert!(text.contains(expect), "{text}");
     }
 }
