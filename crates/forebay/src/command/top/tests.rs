@@ -99,13 +99,36 @@ fn a_list_shows_the_last_interval_in_80_columns() {
     let lines = bench.screen();
     let expect = [
         "forebay top: 2 disks, by iops",
-        "DISK             IOPS  HIT%   GUEST   FLASH PRIMARY USED%     DIRTY STATE",
-        "web             5,000  50.0 1.50 ms       - 5.00 ms  25.0     3 MiB write-back",
-        "db              2,000  50.0 1.50 ms       - 5.00 ms  25.0     3 MiB write-back",
+        "DISK             IOPS  HIT%   GUEST   FLASH PRIMARY USED%    DIRTY STATE",
+        "web             5,000  50.0 1.50 ms       - 5.00 ms  25.0    3 MiB write-back",
+        "db              2,000  50.0 1.50 ms       - 5.00 ms  25.0    3 MiB write-back",
     ];
     assert_eq!(lines[..4], expect);
     assert!(lines[23].starts_with("q quit") && lines[23].contains("/ filter"), "{lines:#?}");
     assert_eq!(lines.len(), 24);
+}
+
+#[test]
+fn disks_with_long_names_and_the_default_mode_are_told_apart_in_60_and_80_columns() {
+    for (width, expect) in
+        [(60, ["webserve…tion-01", "webserve…tion-02"]), (80, ["webser…ion-01", "webser…ion-02"])]
+    {
+        let mut bench = Bench::new(width, 24);
+        let named = ["webserver-production-01", "webserver-production-02"].map(|name| {
+            let mut disk = disk(name, 10);
+            (disk.engine.mode, disk.engine.mode_actual) = (Mode::WriteThrough, Mode::WriteThrough);
+            disk.engine.log.as_mut().unwrap().dirty_bytes = (1 << 30) - (1 << 19);
+            disk
+        });
+        bench.answer(all(named.into()));
+        let lines = bench.screen();
+        let mut names = bench.names();
+        names.sort_unstable();
+        assert_eq!(names, expect, "{lines:#?}");
+        assert!(lines[2..4].iter().all(|line| line.ends_with(" write-through")), "{lines:#?}");
+        let is_dirty_whole = lines[2].contains(" 1023 MiB ");
+        assert_eq!(is_dirty_whole, width == 80, "{lines:#?}");
+    }
 }
 
 #[test]
@@ -116,12 +139,12 @@ fn a_wide_terminal_shows_more_and_a_small_one_what_fits() {
     let lines = bench.screen();
     assert!(lines[1].contains("WRITTEN/s") && lines[1].contains("CLIENTS"), "{lines:#?}");
     // It is as wide as what is left.
-    assert!(lines[2].starts_with(&long[..25]), "{lines:#?}");
+    assert!(lines[2].starts_with("a-name-that-…nger-than-it "), "{lines:#?}");
     bench.terminal.backend_mut().resize(40, 5);
     let lines = bench.screen();
     assert_eq!(lines.len(), 5);
-    assert_eq!(lines[1], "DISK                   IOPS STATE", "{lines:#?}");
-    assert!(lines[2].starts_with("a-name-that-is-long "), "{lines:#?}");
+    assert_eq!(lines[1], "DISK                  IOPS STATE", "{lines:#?}");
+    assert!(lines[2].starts_with("a-name-th…-than-it "), "{lines:#?}");
     bench.terminal.backend_mut().resize(1, 1);
     assert_eq!(bench.screen().len(), 1, "it draws what fits");
 }

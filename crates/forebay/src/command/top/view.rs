@@ -48,14 +48,14 @@ const COLUMNS: [Column; 13] = [
     column("FLASH", Some(SortBy::Flash), 7, 80, |_, it| latency(it, |now| now.flash)),
     column("PRIMARY", Some(SortBy::Primary), 7, 60, |_, it| latency(it, |now| now.primary)),
     column("USED%", Some(SortBy::Used), 5, 80, |_, it| per_cent(it.used())),
-    column("DIRTY", Some(SortBy::Dirty), 9, 70, |_, it| it.dirty().map_or("-".to_owned(), size)),
+    column("DIRTY", Some(SortBy::Dirty), 8, 70, |_, it| it.dirty().map_or("-".to_owned(), short)),
     column("CLIENTS", None, 7, WIDE, |_, it| {
         it.stats().map_or("-".to_owned(), |stats| stats.connections.to_string())
     }),
     column("SHARD", None, 5, WIDEST, |_, it| {
         it.stats().map_or("-".to_owned(), |stats| stats.shard.to_string())
     }),
-    column("STATE", Some(SortBy::State), 12, 0, |_, it| it.state().0),
+    column("STATE", Some(SortBy::State), 13, 0, |_, it| it.state().0),
 ];
 
 fn rate(disk: &Disk, of: fn(&Rates) -> u64, text: fn(u64) -> String) -> String {
@@ -68,6 +68,29 @@ fn latency(disk: &Disk, of: fn(&Rates) -> Option<u64>) -> String {
 
 fn size(bytes: u64) -> String {
     rounded(bytes).to_string()
+}
+
+/// A size in eight letters: `99.9 MiB`, and `1023 MiB` without its tenth.
+fn short(bytes: u64) -> String {
+    let text = size(bytes);
+    match text.split_once('.') {
+        Some((whole, _)) if text.len() > 8 => {
+            let unit = text.rsplit(' ').next().unwrap_or_default();
+            format!("{whole} {unit}")
+        }
+        _ => text,
+    }
+}
+
+/// A name in so many letters: of a longer one its beginning and its end, which often has a number.
+fn elided(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width || width < 3 {
+        return name.to_owned();
+    }
+    let end = (width - 1) / 2;
+    let begin: String = name.chars().take(width - 1 - end).collect();
+    begin + "…" + &name.chars().skip(length - end).collect::<String>()
 }
 
 fn per_cent(part: Option<f64>) -> String {
@@ -175,11 +198,10 @@ fn list(frame: &mut Frame<'_>, top: &Top, area: ratatui::layout::Rect) {
     let longest = list.iter().map(|((_, name), _)| name.chars().count()).max().unwrap_or(0);
     let taken: u16 = shown.iter().map(|column| column.width + 1).sum();
     let spare = (area.width + 1).saturating_sub(taken);
+    // What is left goes to the names, as far as they need it, and then to the states.
+    let of_names = |column: &Column| (column.width + spare).min(column.width.max(longest as u16));
     let widths = shown.iter().map(|column| match column.by {
-        // What is left goes to the names, as far as they need it, and then to the states.
-        Some(SortBy::Name) => {
-            Constraint::Length((column.width + spare).min(column.width.max(longest as u16)))
-        }
+        Some(SortBy::Name) => Constraint::Length(of_names(column)),
         Some(SortBy::State) => Constraint::Min(column.width),
         _ => Constraint::Length(column.width),
     });
@@ -193,7 +215,13 @@ fn list(frame: &mut Frame<'_>, top: &Top, area: ratatui::layout::Rect) {
     let place = top.place(&list).unwrap_or(0);
     let first = place.saturating_sub(height / 2).min(list.len().saturating_sub(height));
     let rows = list.iter().skip(first).take(height).map(|((_, name), disk)| {
-        let cells = shown.iter().map(|column| aligned(column, (column.text)(name, disk)));
+        let cells = shown.iter().map(|column| {
+            let mut text = (column.text)(name, disk);
+            if column.by == Some(SortBy::Name) {
+                text = elided(&text, of_names(column).into());
+            }
+            aligned(column, text)
+        });
         let (_, is_bad) = disk.state();
         let color = if is_bad { Color::Red } else { Color::Reset };
         Row::new(cells).style(Style::new().fg(color))
