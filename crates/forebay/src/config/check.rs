@@ -72,6 +72,13 @@ pub fn unattached(spec: &DaemonSpec) -> Result<(), ValueError> {
     places.extend(devices.map(|device| device.socket.path.display().to_string()));
     places.sort();
     match places.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) if pair[0].ends_with(":0") && !pair[0].starts_with('/') => {
+            Err(ValueError(format!(
+                "two listeners use the address {}; addresses must differ: port 0 is any that is free, and Forebay tells \
+                 listeners apart by the address of the configuration. Give each a port, or both disks one [[nbd]] listener",
+                pair[0]
+            )))
+        }
         Some(pair) => Err(ValueError(format!(
             "two listeners use the address {}; addresses must differ",
             pair[0]

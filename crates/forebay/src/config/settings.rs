@@ -8,6 +8,10 @@ use super::{DiskSpec, Sharing, VhostUserSpec, WriteLogSpec};
 /// What a setting says that nobody gave.
 pub const NONE: &str = "none";
 
+/// What destaging does where nobody said it: primary storage decides it when the disk is opened.
+const ORDER_UNSAID: &str = "journaled if the journal has a place, else strict";
+const JOURNAL_UNSAID: &str = "beside an image file, else none";
+
 /// The settings that a disk at work takes over.
 const ONLINE: [&str; 17] = [
     "mode",
@@ -235,8 +239,8 @@ impl WriteLogSpec {
         } = self;
         let FlushSemantics(is_deferred) = flush;
         let mut settings = vec![
-            ("destage-order", order.map_or("default".to_owned(), |order| order.to_string())),
-            ("destage-journal", journal.clone().unwrap_or_else(|| "default".to_owned())),
+            ("destage-order", order.map_or(ORDER_UNSAID.to_owned(), |order| order.to_string())),
+            ("destage-journal", journal.clone().unwrap_or_else(|| JOURNAL_UNSAID.to_owned())),
             ("destage-barrier", barrier.to_string()),
             ("max-destage-rate", or_none(rate_max.map(Size).as_ref())),
             ("flush-semantics", flush.to_string()),

@@ -99,6 +99,26 @@ fn mistakes_are_named() {
 }
 
 #[test]
+fn two_listeners_at_any_free_port_are_refused_with_the_reason() {
+    let disk = |name: &str| {
+        format!("[[disk]]\nname = \"{name}\"\nbackend = \"mem:1MiB\"\nnbd = [\"h:0\"]\n")
+    };
+    let error = read(&(disk("a") + &disk("b"))).unwrap_err();
+    let why = "two listeners use the address h:0; addresses must differ: port 0 is any that is free, and Forebay tells \
+               listeners apart by the address of the configuration. Give each a port, or both disks one [[nbd]] listener";
+    assert!(error.contains(why), "{error}");
+}
+
+#[test]
+fn a_setting_that_nobody_gave_says_what_that_means() {
+    let disk = "[[disk]]\nbackend = \"file:/db.raw\"\nmode = \"write-back\"\nflash = \"/p:1GiB\"\nnbd = [\"h:0\"]\n";
+    let settings = read(disk).unwrap().disks[0].settings();
+    let said = |key: &str| &settings.iter().find(|(known, _)| *known == key).unwrap().1;
+    assert_eq!(said("destage-order"), "journaled if the journal has a place, else strict");
+    assert_eq!(said("destage-journal"), "beside an image file, else none");
+}
+
+#[test]
 fn a_pool_has_room_for_so_many_disks() {
     let disks = |count: u32| -> String {
         let disk = |n| {
