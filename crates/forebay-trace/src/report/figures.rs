@@ -29,6 +29,12 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// So many of something, with the word for one of them.
+pub fn of(number: u64, one: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {one}{plural}", count(number))
+}
+
 /// `part` of `whole` in per cent, `-` when there is no whole.
 pub fn percent(part: u64, whole: u64) -> String {
     match whole {
@@ -72,10 +78,17 @@ pub(super) fn place(bytes: u64) -> String {
     format!("{} {name}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Seconds since the beginning, at an axis.
+/// Bytes at an axis: a quarter of a unit is not rounded away.
+pub(super) fn bytes_at_axis(bytes: f64) -> String {
+    place(bytes.round() as u64)
+}
+
+/// Time since the beginning, at an axis.
 pub(super) fn moment(nanos: f64) -> String {
     let seconds = nanos / 1e9;
     match seconds {
+        ..=0.0 => "0 s".to_owned(),
+        ..1.0 => time_at_axis(nanos),
         ..120.0 => format!("{} s", plain(seconds)),
         ..7200.0 => format!("{} min", plain(seconds / 60.0)),
         _ => format!("{} h", plain(seconds / 3600.0)),
@@ -162,6 +175,8 @@ mod tests {
             (moment(9e9), moment(900e9), moment(5400e10)),
             ("9 s".into(), "15 min".into(), "15 h".into())
         );
+        let short = [0.0, 2.5e5, 1e6, 5e8, 1e9].map(moment);
+        assert_eq!(short, ["0 s", "250 µs", "1 ms", "500 ms", "1 s"]);
         assert_eq!(
             (number(0.25), number(25_000.0), number(1500.0)),
             ("0.25".into(), "25,000".into(), "1500".into())

@@ -4,7 +4,7 @@ use forebay_backends::size::rounded;
 use maud::{Markup, html};
 
 use super::chart::{Axis, Hue, Line, Scale, columns, lines};
-use super::figures::{count, moment, number, percent, place, time};
+use super::figures::{bytes_at_axis, count, moment, number, of, percent, place, time};
 use super::heat::{Heat, heat};
 use super::{TIME, capitalised, facts, page, table};
 use crate::info::{Cell, Info, Map, Window, alignments};
@@ -20,7 +20,7 @@ pub fn info(trace: &str, info: &Info) -> String {
     let requests = summary.reads + summary.writes;
     let lead = html! {
         p.lead {
-            (count(requests)) " requests in " (time(summary.duration_ns)) ", " (percent(summary.reads, requests)) " of them reads, up to byte "
+            (of(requests, "request")) " in " (time(summary.duration_ns)) ", " (percent(summary.reads, requests)) " of them reads, up to byte "
             (rounded(summary.span_bytes)) "; they touch " (rounded(info.reuse.footprint)) "."
         }
     };
@@ -101,7 +101,7 @@ fn rates(info: &Info) -> Markup {
     ];
     let set = [line("working set", &|window| window.working_set as f64)];
     let x = || Axis::new(TIME, Scale::Moments, moment);
-    let size = Axis::new("Working set", Scale::Bytes, |bytes| rounded(bytes as u64).to_string());
+    let size = Axis::new("Working set", Scale::Bytes, bytes_at_axis);
     html! {
         (lines("Requests per second", x(), Axis::new("Requests per second (1/s)", Scale::Linear, number), &requests))
         (lines(&format!("Working set of windows of {}", time(info.window_ns)), x(), size, &set))
@@ -160,7 +160,7 @@ fn map_of(map: &Map, what: &str, hue: Hue, of: fn(&Cell) -> u64) -> Markup {
         cells: &cells,
         shown: (most(|cell| cell.column), most(|cell| cell.row)),
     };
-    let bytes = Axis::new("Byte of the device", Scale::Bytes, |bytes| place(bytes as u64));
+    let bytes = Axis::new("Byte of the device", Scale::Bytes, bytes_at_axis);
     heat(&of_cells, Axis::new(TIME, Scale::Moments, moment), bytes)
 }
 

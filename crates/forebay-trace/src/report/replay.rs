@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::chart::{Axis, Line, Scale, lines};
-use super::figures::{count, moment, number, percent, time, time_at_axis};
+use super::figures::{count, moment, number, of, percent, time, time_at_axis};
 use super::histograms::families;
 use super::{TIME, facts, page, table};
 use crate::record::Op;
@@ -179,8 +179,8 @@ fn about(run: &Run) -> Markup {
         (
             "the trace asks for",
             format!(
-                "{} requests, {} of them reads, {} read, {} written, span {}, {}",
-                count(requests),
+                "{}, {} of them reads, {} read, {} written, span {}, {}",
+                of(requests, "request"),
                 percent(asked.reads, requests),
                 rounded(asked.read_bytes),
                 rounded(asked.written_bytes),
@@ -191,8 +191,8 @@ fn about(run: &Run) -> Markup {
         (
             "done",
             format!(
-                "{:.0} requests and {} per second, at most {} outstanding",
-                outcome.iops,
+                "{} and {} per second, at most {} outstanding",
+                of(outcome.iops.round() as u64, "request"),
                 rounded(per_second(outcome.read_bytes + outcome.written_bytes, outcome.elapsed_ns)),
                 outcome.in_flight_max
             ),

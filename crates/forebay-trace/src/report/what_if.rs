@@ -5,7 +5,7 @@ use forebay_core::stats::LatencySummary;
 use maud::{Markup, html};
 
 use super::chart::{Axis, Line, Scale, lines};
-use super::figures::{count, moment, percent, time, time_at_axis};
+use super::figures::{bytes_at_axis, count, moment, of, percent, time, time_at_axis};
 use super::{TIME, facts, page, table};
 use crate::what_if::{Outcome, Slice};
 
@@ -102,8 +102,7 @@ fn dirty_over_time(slices: &[Slice]) -> Markup {
     let points =
         slices.iter().map(|slice| (slice.start_ns as f64, Some(slice.dirty_bytes_max as f64)));
     let line = Line::new("dirty at most".to_owned(), points);
-    let bytes =
-        Axis::new("Dirty bytes", Scale::Bytes, |bytes| rounded(bytes.round() as u64).to_string());
+    let bytes = Axis::new("Dirty bytes", Scale::Bytes, bytes_at_axis);
     lines("Dirty bytes in the write log", Axis::new(TIME, Scale::Moments, moment), bytes, &[line])
 }
 
@@ -149,7 +148,7 @@ fn log(outcome: &Outcome) -> Markup {
         ("times full", count(log.times_full)),
         (
             "destaged",
-            format!("{} in {} writes", rounded(log.destage_bytes), count(log.destage_writes)),
+            format!("{} in {}", rounded(log.destage_bytes), of(log.destage_writes, "write")),
         ),
         (
             "rate while there was something to destage",
@@ -174,4 +173,23 @@ fn wear(outcome: &Outcome) -> Markup {
         rows.push(("lasts", format!("{days:.0} days")));
     }
     facts(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_at_an_axis_have_all_their_digits() {
+        let slice = |n: u64| Slice {
+            start_ns: n * 100_000,
+            dirty_bytes_max: n * (3 << 18),
+            ..Slice::default()
+        };
+        let chart = dirty_over_time(&[slice(0), slice(1), slice(2)]).into_string();
+        for figure in ["1.25 MiB", "50 µs", "100 µs"] {
+            assert!(chart.contains(&format!("\n{figure}\n")), "{figure}: {chart}");
+        }
+        assert!(!chart.contains("1.3 MiB"), "{chart}");
+    }
 }

@@ -242,11 +242,13 @@ pub(super) fn columns(
     groups: &[(&str, Vec<f64>)],
 ) -> Markup {
     let most = groups.iter().flat_map(|(_, values)| values).fold(0.0, |a: f64, b| a.max(*b));
+    // Without a column it is the whole.
+    let top = if most > 0.0 { most * 1.05 } else { 1.0 };
     let share = |share: f64| format!("{:.0} %", share * 100.0);
     let frame = Frame { class: "columns", size: COLUMNS, figures: (0, 6), has_labels: false };
     let svg = drawn(frame, |area| {
         let x = Places { range: 0.0..labels.len().max(1) as f64, scale: Scale::Linear };
-        let y = Places { range: 0.0..most.max(1e-9) * 1.05, scale: Scale::Linear };
+        let y = Places { range: 0.0..top, scale: Scale::Linear };
         let mut builder = ChartBuilder::on(area);
         builder.margin(8).x_label_area_size(98).y_label_area_size(70);
         let mut chart = builder.build_cartesian_2d(x, y)?;
@@ -419,6 +421,11 @@ mod tests {
         let many: Vec<Line> = (0..300).map(line).collect();
         let text = lines("many", axis("x"), axis("y"), &many).into_string();
         assert!(text.contains("line 299: from 1 to 1"), "{text}");
+        let none = columns("none", ["x", "y"], &["here".to_owned()], &[("all", vec![0.0])]);
+        let none = none.into_string();
+        for figure in ["\n0 %\n", "\n100 %\n"] {
+            assert_eq!(none.matches(figure).count(), 1, "{figure}: {none}");
+        }
         let groups: Vec<(&str, Vec<f64>)> = (0..300).map(|_| ("group", vec![1.0])).collect();
         let text = columns("many", ["x", "y"], &["here".to_owned()], &groups).into_string();
         assert_eq!(text.matches("group: most at here").count(), 300, "{text}");
