@@ -195,6 +195,21 @@ impl Advice {
         Share { ram, flash: flash + self.writes.log_bytes() }
     }
 
+    /// The trace has too little to advise anything from.
+    pub fn is_empty(&self) -> bool {
+        match self.verdict {
+            Verdict::Empty => true,
+            Verdict::TooLittle { wanted } => self.plan.is_none() && self.write_requests < wanted,
+            Verdict::Cache
+            | Verdict::NoReads
+            | Verdict::Scan
+            | Verdict::NoGain
+            | Verdict::DoesNotFit { .. }
+            | Verdict::GoesToOthers
+            | Verdict::Disproved => false,
+        }
+    }
+
     /// Mean latency of its reads without Forebay, in nanoseconds: of the run, where it was run.
     pub(crate) fn uncached_read_ns(&self) -> f64 {
         let ran = self.proof.as_ref().map(|proof| proof.before.reads.mean_ns as f64);

@@ -126,7 +126,15 @@ fn a_log_does_not_take_the_flash_that_reads_gain_more_from() {
     records.iter_mut().step_by(20).for_each(|record| record.op = Op::Write);
     let tight = advised(&records, &Settings { flash: 128 * MIB, ..POOL });
     assert_eq!((tight.writes, tight.mode), (Writes::CacheGainsMore, Mode::WriteThrough));
-    assert!(tight.plan.unwrap().flash > 64 * MIB);
+    assert!(tight.plan.as_ref().unwrap().flash > 64 * MIB);
+    let words = "Writes: as before, the flash of a log gains more as read cache.";
+    assert!(tight.sentence.ends_with(words), "{}", tight.sentence);
+    let mut of_ram = tight;
+    let plan = of_ram.plan.as_mut().unwrap();
+    (plan.ram, plan.flash) = (plan.flash, 0);
+    let sentence = super::words::sentence(&of_ram);
+    let words = "Writes: as before, the cache does better without a log.";
+    assert!(sentence.ends_with(words), "{sentence}");
     let roomy = advised(&records, &Settings { flash: 192 * MIB, ..POOL });
     assert_eq!((roomy.writes, roomy.mode), (Writes::Log { bytes: 64 * MIB }, Mode::WriteBack));
 }
@@ -337,6 +345,8 @@ fn a_handful_of_requests_is_too_little_to_advise_from() {
     assert_eq!(advice.options.join(" "), "--mode monitor --ram 0");
     let words = "too little to advise from: 60 reads and 39 writes, and it takes 100";
     assert!(advice.sentence.starts_with(words), "{}", advice.sentence);
+    let one = with(1, 1).sentence;
+    assert!(one.starts_with("too little to advise from: 1 read and 1 write, and it"), "{one}");
     // Of enough it is as uncertain as so few make it.
     let few = with(100, 0);
     let [low, high] = few.plan.as_ref().expect("it is enough").hit_ratio_range;

@@ -5,7 +5,7 @@ use forebay_backends::size::rounded;
 use super::choose::GAIN_MIN;
 use super::writes::FLASH_MIN;
 use super::{Advice, Beside, Plan, Proof, Share, Verdict, Winner, Writes};
-use crate::report::figures::{count, time};
+use crate::report::figures::{count, of, time};
 
 /// Disks that are named one by one.
 const NAMED_MAX: usize = 3;
@@ -16,11 +16,12 @@ pub(super) fn sentence(advice: &Advice) -> String {
         (None, Verdict::DoesNotFit { needed }) => does_not_fit(advice, needed),
         (None, Verdict::GoesToOthers) => goes_to_others(advice),
         (None, Verdict::Empty) => return "the trace has no reads or writes".to_owned(),
-        (None, Verdict::TooLittle { wanted }) if advice.write_requests < wanted => {
+        (None, Verdict::TooLittle { wanted }) if advice.is_empty() => {
             return format!(
-                "too little to advise from: {} reads and {} writes, and it takes {wanted} of either at least. A longer trace, of a time when \
+                "too little to advise from: {} and {}, and it takes {wanted} of either at least. A longer trace, of a time when \
                  the disk has something to do, says more",
-                advice.reads, advice.write_requests
+                of(advice.reads, "read"),
+                of(advice.write_requests, "write")
             );
         }
         (None, Verdict::TooLittle { wanted }) => format!(
@@ -293,8 +294,11 @@ fn writes(advice: &Advice) -> String {
             "Writes: as before, primary storage would not keep up with a log in the long run"
                 .to_owned()
         }
-        Writes::CacheGainsMore => {
+        Writes::CacheGainsMore if advice.plan.as_ref().is_some_and(|plan| plan.flash > 0) => {
             "Writes: as before, the flash of a log gains more as read cache".to_owned()
+        }
+        Writes::CacheGainsMore => {
+            "Writes: as before, the cache does better without a log".to_owned()
         }
         Writes::NoRoom { needed } => {
             format!("Writes: as before, bursts would need a log of {}", rounded(needed))

@@ -54,7 +54,7 @@ pub enum Writes {
         /// Bytes of log that they need.
         needed: u64,
     },
-    /// None: its flash gains more as read cache.
+    /// None: its flash gains more as read cache, or a cache without it does better.
     CacheGainsMore,
     /// None: one would fill, or be slow, if the load were several times as high.
     NoReserve,

@@ -33,19 +33,19 @@ pub fn advice(told: &[DiskAdvice<'_>]) -> String {
             @if told.len() > 1 { h2 { (of.advice.name) } p.lead { (capitalised(&of.advice.sentence)) } }
             @else { h2 { "In figures" } }
             (expected(of))
-            (curves(of))
+            @if !of.advice.is_empty() { (curves(of)) }
             @if of.advice.plan.is_some() { h3 { "What else there is" } (alternatives(of.advice)) }
             h3 { "What was reckoned with" }
             (latencies(of.advice))
         }
-        p.quiet {
+        @if told.iter().any(|of| !of.advice.is_empty()) { p.quiet {
             "The figures of the advised cache, and of those in the table, are what the engine did with the trace in virtual time. The lines of the charts are a model of the "
             "cache alone, from which the engine's trials began: what it fetches, bypasses and writes is not in them. "
             @if let Some(stretch) = told.iter().find_map(|of| of.advice.proof.as_ref()?.stretch) {
                 "A long trace is run as a whole with the advised cache only: the other rows are of its last " (count(stretch.requests)) " requests. "
             }
             "The engine's run draws each latency around the means that were reckoned with, so its own means without a cache differ from these a little."
-        }
+        } }
     };
     page(&format!("Advice for {}", names.join(", ")), &lead, &sections)
 }
@@ -76,7 +76,8 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
     }
     if let Some(proof) = &of.advice.proof {
         rows.push(("in the trace", proof.words()));
-        if proof.after.writes.count > 0 {
+        // Without a log they go to primary storage as before.
+        if proof.after.writes.count > 0 && of.advice.writes.log_bytes() > 0 {
             let [without, with] = [proof.before, proof.after].map(|of| time(of.writes.mean_ns));
             rows.push(("mean of writes", format!("{without} → {with}")));
         }
@@ -88,7 +89,9 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
     if let Some(bytes) = flash_written_per_day.filter(|&bytes| bytes > 0.0) {
         rows.push(("flash written", format!("{} a day", rounded(bytes as u64))));
     }
-    rows.push(("to carry it out", format!("forebay run … {}", options.join(" "))));
+    if !of.advice.is_empty() {
+        rows.push(("to carry it out", format!("forebay run … {}", options.join(" "))));
+    }
     rows.extend(of.notes.iter().cloned());
     facts(&rows)
 }

@@ -184,6 +184,8 @@ fn a_trace_has_pages_of_what_it_is_its_histograms_and_its_curves() {
 fn a_trace_of_nothing_has_pages_too() {
     let none = || std::iter::empty::<Result<Record, crate::Error>>();
     check(&info("t", &crate::info::info(none(), false).unwrap()), &["0 requests"]);
+    let one = crate::info::info(all().take(1), false).unwrap();
+    check(&info("t", &one), &["1 request in "]);
     check(&histograms("t", &characterise(none()).unwrap()), &["0 requests"]);
     check(&mrc("t", &[]), &["Miss ratios"]);
 }
@@ -217,11 +219,31 @@ fn an_advice_has_its_curves_with_the_advised_cache_on_them() {
     assert!(!page.contains(of_long), "{page}");
     let ran = advise::prove(&disk, advices[0].clone(), &settings, || Ok(all()), &|| ()).unwrap();
     let mut proof = ran.proof.clone().expect("it has a cache");
+    let has_log = ran.writes.log_bytes() > 0;
+    assert!(proof.after.writes.count > 0);
+    let of_ran = advice(&[DiskAdvice { advice: &ran, ..told }]);
+    assert_eq!(of_ran.contains("mean of writes"), has_log, "{of_ran}");
+    let without = advise::Advice { writes: advise::Writes::CacheGainsMore, ..ran.clone() };
+    let without = advice(&[DiskAdvice { advice: &without, ..told }]);
+    assert!(!without.contains("mean of writes"), "{without}");
     proof.stretch = Some(advise::Stretch { requests: 1 << 20, hit_ratio: 0.5, mean_ns: 1 });
     let long = advise::Advice { proof: Some(proof), ..ran };
     check(&advice(&[DiskAdvice { advice: &long, ..told }]), &[of_long]);
     let two = advice(&[told, DiskAdvice { notes: &[], ..told }]);
     check(&two, &["2 disks share", "Advice for a&lt;b, a&lt;b"]);
+}
+
+#[test]
+fn too_little_to_advise_from_has_no_charts_and_nothing_to_carry_out() {
+    use crate::advise::{self, Known};
+    let settings = advise::Settings { ram: 0, flash: 1 << 30, known: Known::default() };
+    let disk = advise::study("few", || Ok(all().take(20)), &settings).unwrap();
+    let advices = advise::advise(std::slice::from_ref(&disk), &settings).unwrap();
+    let page = advice(&[DiskAdvice { disk: &disk, advice: &advices[0], notes: &[] }]);
+    check(&page, &["Too little to advise from", "What was reckoned with"]);
+    for not in ["to carry it out", "<figure>", "The figures of the advised cache"] {
+        assert!(!page.contains(not), "{not}: {page}");
+    }
 }
 
 /// The colours of a theme by name: the first one is light, the second one dark.

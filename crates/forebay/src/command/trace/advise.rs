@@ -147,7 +147,9 @@ pub(crate) fn describe(advice: &Advice) -> String {
     if let Some(reserved) = advice.reserved_words() {
         text += &format!("  reserved: {reserved}\n");
     }
-    text += &format!("  forebay run … {}\n", advice.options.join(" "));
+    if !advice.is_empty() {
+        text += &format!("  forebay run … {}\n", advice.options.join(" "));
+    }
     if advice.plan.is_none() {
         return text;
     }
@@ -170,7 +172,19 @@ pub(crate) fn describe(advice: &Advice) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reservation, reserved_of};
+    use super::{Reservation, Settings, advise, describe, reserved_of};
+    use forebay_trace::Error;
+    use forebay_trace::advise::Known;
+    use forebay_trace::record::Record;
+
+    #[test]
+    fn too_little_to_advise_from_is_not_carried_out() {
+        let settings = Settings { ram: 1 << 30, flash: 0, known: Known::default() };
+        let none = || Ok(std::iter::empty::<Result<Record, Error>>());
+        let disk = advise::study("none", none, &settings).unwrap();
+        let advices = advise::advise(&[disk], &settings).unwrap();
+        assert_eq!(describe(&advices[0]), "none: the trace has no reads or writes\n");
+    }
 
     #[test]
     fn a_reservation_is_that_of_the_path_then_of_the_only_file_of_that_name() {
