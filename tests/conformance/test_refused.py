@@ -92,7 +92,7 @@ def resolve_decides_while_other_disks_are_served(bed):
         daemon, first, _ = with_a_refused_disk(bed)
         other = attach(daemon, "second")
         said = disk(bed, "resolve", "first")
-        for text in ["was refused: decide", "4 KiB (4096 bytes) dirty in 1 writes", "closed 20", "modified 20",
+        for text in ["was refused: decide", "4 KiB (4096 bytes) dirty in 1 write,", "closed 20", "modified 20",
                      "--discard-log 4KiB", "sidecar of disk 'first'"]:
             assert text in said, "%r is not in: %s" % (text, said)
         # What a refusal tells to type works while this daemon runs.

@@ -45,6 +45,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
 use crate::record::{END_MAX, LEN_MAX, Op, Record};
+use crate::report::figures::of;
 use devices::Devices;
 use order::{Backwards, Order};
 use source::Source;
@@ -337,15 +338,19 @@ impl Reader {
         let order = self.order.backwards().map(|back| {
             let Backwards { requests, most_ns, place } = back;
             format!(
-                "{}: {requests} requests come after later ones, by up to {} ({place}): a replay on the clock sends them at once",
+                "{}: {} {} after later ones, by up to {} ({place}): a replay on the clock sends them at once",
                 self.name,
+                of(*requests, "request"),
+                if *requests == 1 { "comes" } else { "come" },
                 order::seconds(*most_ns)
             )
         });
         let before = (self.before_first > 0).then(|| {
             format!(
-                "{}: {} requests have a time before that of the first one, from which times count: theirs count as 0",
-                self.name, self.before_first
+                "{}: {} {} a time before that of the first one, from which times count: such a time counts as 0",
+                self.name,
+                of(self.before_first, "request"),
+                if self.before_first == 1 { "has" } else { "have" }
             )
         });
         let last = match &self.decoder {

@@ -318,12 +318,12 @@ impl Sides {
         };
         ensure!(
             is_right,
-            "'{amount}' is not what the log of disk '{}' holds: {} ({} bytes in {} writes) would be lost. If that is \
+            "'{amount}' is not what the log of disk '{}' holds: {} ({} bytes in {}) would be lost. If that is \
              agreed to: --discard-log {}",
             self.record.name,
             rounded(bytes),
             bytes,
-            self.undecided.dirty.records,
+            words::writes(self.undecided.dirty.records),
             self.amount()
         );
         let noted = self.settle(SidecarState::OpenWithLog)?;

@@ -361,12 +361,12 @@ pub(super) fn sides(
         .modified
         .map_or("time of modification unknown".to_owned(), |at| format!("modified {}", date(at)));
     format!(
-        "  pool {}: {} ({} bytes) dirty in {} writes, opened {}, {closed}, generation {}, last known modification of \
+        "  pool {}: {} ({} bytes) dirty in {}, opened {}, {closed}, generation {}, last known modification of \
          primary storage {}\n  primary storage {}: {} ({} bytes), {modified}; {}\n",
         pool.display(),
         rounded(dirty.bytes),
         dirty.bytes,
-        dirty.records,
+        writes(dirty.records),
         utc(record.opened.saturating_mul(1000)),
         record.committed.0,
         record.evidence.modified.map_or("unknown".to_owned(), date),
@@ -427,6 +427,11 @@ pub fn not_noted(obstacle: &Path) -> (Severity, String) {
         obstacle.display()
     );
     (Severity::Warning, text)
+}
+
+/// So many writes.
+pub(super) fn writes(number: u64) -> String {
+    format!("{number} write{}", if number == 1 { "" } else { "s" })
 }
 
 /// A former run did not see the end of all that it sent.

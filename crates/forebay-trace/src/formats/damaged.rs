@@ -194,7 +194,7 @@ fn times_that_go_back_far_are_bad_and_less_far_are_told_in_any_format() {
         let said = read(format, &hour_back, 1);
         assert_eq!((said.bad, said.records), (1, 3), "{format}");
         let told = said.warnings.join("");
-        assert!(told.contains("1 requests come after later ones, by up to 3599.0 s"), "{told}");
+        assert!(told.contains("1 request comes after later ones, by up to 3599.0 s"), "{told}");
 
         let said = read(format, &file_at(format, &[0, 100, 70, 80, 101]).unwrap(), 0);
         assert!(said.error.is_none() && said.records == 5, "{format}: {said:?}");

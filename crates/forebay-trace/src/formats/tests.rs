@@ -394,7 +394,7 @@ fn times_before_the_first_request_count_as_zero_and_that_is_told() {
     assert_eq!(times("100 0 8 8 1\n120 0 8 8 1\n110 0 8 8 1\n"), (vec![0, 20, 10], vec![]));
     let (times, warnings) = times("100 0 8 8 1\n90 0 8 8 1\n120 0 8 8 1\n");
     assert_eq!(times, [0, 0, 20]);
-    let expect = "x.trace: 1 requests have a time before that of the first one, from which times count: theirs count as 0";
+    let expect = "x.trace: 1 request has a time before that of the first one, from which times count: such a time counts as 0";
     assert_eq!(warnings, [expect]);
 }
 

@@ -22,7 +22,7 @@ use forebay_trace::{Error, ErrorKind};
 use super::client::{self, Found};
 use super::observed;
 use super::signals;
-use super::table::{count, time};
+use super::table::{count, of, time};
 use super::trace::{Passes, describe_advice, record_last};
 use super::{page_file, write_page};
 use crate::cli::disk::DiskAdviseArgs;
@@ -192,7 +192,7 @@ pub(super) fn describe(info: &AdviceInfo) -> String {
 fn notes(of_disk: &Advised, kept: &AdviceInfo) -> Vec<(&'static str, String)> {
     let from = match &of_disk.beside {
         Some(beside) => beside.words(),
-        None => format!("{} requests", count(of_disk.recorded)),
+        None => of(of_disk.recorded, "request"),
     };
     let span = time(of_disk.disk.info.summary.duration_ns);
     let mut notes = vec![("advised from", format!("{from}; they came in {span}"))];

@@ -3,13 +3,7 @@
 
 use std::fmt::Write as _;
 
-pub(crate) use forebay_trace::report::figures::{count, percent, time};
-
-/// So many of something, with the word for one of them.
-pub(crate) fn of(number: u64, one: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {one}{plural}", count(number))
-}
+pub(crate) use forebay_trace::report::figures::{count, of, percent, time};
 
 /// A table whose columns are as wide as their widest cell; the first column is aligned to the left,
 /// the others to the right.

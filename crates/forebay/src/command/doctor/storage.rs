@@ -14,6 +14,7 @@ use forebay_backends::Uri;
 use forebay_host::folders;
 use rustix::fs::{Access, access};
 
+use super::super::table::time;
 use super::Check;
 use crate::config::DaemonSpec;
 
@@ -95,7 +96,7 @@ fn medium(pool: &Path) -> Check {
 /// Does flash keep what it was told to flush? Nobody can know without a loss of power; these are signs.
 fn flushes(pool: &Path) -> Check {
     let cache = write_cache(pool);
-    let time = match is_device(pool) {
+    let took = match is_device(pool) {
         true => None,
         false => time_of_flush(folder_of(pool)).ok(),
     };
@@ -105,11 +106,11 @@ fn flushes(pool: &Path) -> Check {
         Some("write through") => "its device says that it has no volatile write cache",
         _ => "the kernel does not know the write cache of its device",
     };
-    let took = match time {
-        Some(time) => format!("a durable write takes {} µs", time.as_micros()),
+    let words = match took {
+        Some(took) => format!("a durable write takes {}", time(took.as_nanos() as u64)),
         None => "durable writes were not timed".to_owned(),
     };
-    judge(format!("{shown}: {reported}; {took}"), cache.as_deref(), time)
+    judge(format!("{shown}: {reported}; {words}"), cache.as_deref(), took)
 }
 
 fn judge(found: String, cache: Option<&str>, time: Option<Duration>) -> Check {

@@ -7,7 +7,7 @@ use forebay_trace::report;
 use indicatif::ProgressBar;
 
 use super::super::output::show;
-use super::super::table::{Table, count, percent, time};
+use super::super::table::{Table, count, of, percent, time};
 use super::super::{page_file, write_page};
 use super::BAR_LENGTH;
 use super::input::Input;
@@ -37,8 +37,8 @@ fn describe(info: &Info) -> String {
     let summary = &info.summary;
     let requests = summary.reads + summary.writes;
     let mut text = format!(
-        "{} requests in {}, {} reads; {} read, {} written, up to byte {}\n",
-        count(requests),
+        "{} in {}, {} reads; {} read, {} written, up to byte {}\n",
+        of(requests, "request"),
         time(summary.duration_ns),
         percent(summary.reads, requests),
         rounded(summary.read_bytes),

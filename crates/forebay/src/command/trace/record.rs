@@ -22,7 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::super::client::{self, Found};
 use super::super::output::{Output, show};
-use super::super::table::{count, time};
+use super::super::table::{count, of, time};
 use crate::cli::trace::RecordArgs;
 use crate::command::signals;
 use crate::daemon::api::{RECORDS_MAX, RecordLine, Records};
@@ -306,9 +306,9 @@ impl Recording {
 impl Recorded {
     fn describe(&self) -> String {
         let mut text = format!(
-            "{}: {} requests of disk {} in {}, {}; {} dropped\n",
+            "{}: {} of disk {} in {}, {}; {} dropped\n",
             self.file,
-            count(self.recorded),
+            of(self.recorded, "request"),
             self.disk,
             time(self.span_ns),
             rounded(self.bytes),

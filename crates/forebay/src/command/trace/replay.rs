@@ -22,7 +22,7 @@ use forebay_trace::results::{self, Results, Run};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::super::output::{Output, show};
-use super::super::table::{Table, count, time};
+use super::super::table::{Table, count, of, time};
 use super::super::{page_file, signals, write_page};
 use super::input::Input;
 use crate::cli::trace::{How, ReplayArgs};
@@ -337,12 +337,12 @@ fn describe(run: &Run) -> String {
         table.row(row);
     }
     let mut text = format!(
-        "{} on {}: {} in {}, {:.0} I/Os per second\n{}",
+        "{} on {}: {} in {}, {} per second\n{}",
         run.trace,
         run.measured(),
         rounded(outcome.read_bytes + outcome.written_bytes),
         time(outcome.elapsed_ns),
-        outcome.iops,
+        of(outcome.iops.round() as u64, "I/O"),
         table.text(2)
     );
     for note in notes(outcome) {

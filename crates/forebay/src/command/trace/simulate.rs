@@ -253,12 +253,12 @@ fn of_log(log: &Log) -> String {
         }
     };
     format!(
-        "  write log: {} of {} occupied at most, {} dirty; {slowed}\n  destaging: {} in {} writes, {}/s while there was something to destage; done {} after the last answer\n",
+        "  write log: {} of {} occupied at most, {} dirty; {slowed}\n  destaging: {} in {}, {}/s while there was something to destage; done {} after the last answer\n",
         rounded(log.occupied_bytes_max),
         rounded(log.capacity_bytes),
         rounded(log.dirty_bytes_max),
         rounded(log.destage_bytes),
-        count(log.destage_writes),
+        of(log.destage_writes, "write"),
         rounded(log.destage_bytes_per_second),
         time(log.drained_ns)
     )
