@@ -100,8 +100,9 @@ impl Chart<'_> {
                 bottom + 16.0
             );
         }
+        // A later line would go through the text of one before.
+        lines.iter().for_each(|line| self.line(out, line));
         for (n, line) in lines.iter().enumerate() {
-            self.line(out, line);
             self.mark_clipped(out, line);
             let x = self.x + 135.0 * n as f64;
             let y = self.y - 10.0;
@@ -128,7 +129,7 @@ impl Chart<'_> {
         let (x, y) = self.at(first, self.top);
         let _ = writeln!(
             out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\">↑ up to {most:.0} {}</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\" stroke=\"#f3f3f3\" stroke-width=\"4\" paint-order=\"stroke\">↑ up to {most:.0} {}</text>",
             x + 4.0,
             y + 14.0,
             line.colour,
