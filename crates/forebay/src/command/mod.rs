@@ -4,7 +4,6 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::CommandFactory;
 use forebay_trace::{Error as TraceError, ErrorKind};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -28,6 +27,7 @@ mod image;
 mod last_words;
 mod list;
 mod log;
+mod manual;
 mod observed;
 mod output;
 mod pool;
@@ -69,7 +69,7 @@ pub fn execute(cli: Cli) -> ExitCode {
         Command::Trace(args) => trace::trace(args),
         Command::Demo(args) => demo::demo(args),
         Command::Completion(args) => completion::completion(args.shell),
-        Command::Man => manual(),
+        Command::Man => manual::page().and_then(|page| print(&page)),
         Command::Reference(args) => print(&args.page.text()),
     };
     match result {
@@ -111,34 +111,4 @@ fn write_page(file: Option<Output>, page: impl FnOnce() -> String) -> Result<()>
     let Some(mut file) = file else { return Ok(()) };
     file.write(&page())?;
     file.commit()
-}
-
-/// The manual page: the command, then a section for each of its subcommands, which have no pages of their own.
-fn manual() -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    let mut command = Cli::command();
-    command.build();
-    let page = clap_mangen::Man::new(command.clone());
-    page.render_title(&mut out)?;
-    page.render_name_section(&mut out)?;
-    page.render_synopsis_section(&mut out)?;
-    page.render_description_section(&mut out)?;
-    page.render_options_section(&mut out)?;
-    page.render_extra_section(&mut out)?;
-    page.render_version_section(&mut out)?;
-    render_subcommands(&command, &mut out)
-}
-
-fn render_subcommands(command: &clap::Command, out: &mut impl Write) -> Result<()> {
-    let is_shown = |it: &&clap::Command| it.get_name() != "help" && !it.is_hide_set();
-    for child in command.get_subcommands().filter(is_shown) {
-        let name = child.get_bin_name().unwrap_or(child.get_name()).to_uppercase();
-        writeln!(out, ".SH {name}")?;
-        let page = clap_mangen::Man::new(child.clone());
-        page.render_description_section(out)?;
-        page.render_options_section(out)?;
-        page.render_extra_section(out)?;
-        render_subcommands(child, out)?;
-    }
-    Ok(())
 }

@@ -329,6 +329,16 @@ fn what_is_typed_wrong_exits_with_2_and_failures_with_1() {
         assert!(manual.contains(expect), "{expect}");
     }
     assert!(!manual.contains("forebay\\-run(1)"), "there is no such page");
+    // Examples are as they are typed, and each command says how it is called.
+    for expect in [
+        "\n.nh\n",
+        "\n.SH EXAMPLES\n",
+        "\n.nf\nforebay demo ",
+        "\n.SS SYNOPSIS\n\\fBforebay trace info\\fR ",
+    ] {
+        assert!(manual.contains(expect), "{expect}");
+    }
+    assert!(!manual.contains("EXTRA"), "what follows are examples, or notes");
 }
 
 #[test]
