@@ -30,7 +30,7 @@
 //!     └──────closed in order────────────────────────────────────────────────────────────────────────► Off
 //! ```
 //! While *Voiding*, writes to primary storage beside the log wait: the index on flash would be believed without
-//! knowing of them. *Unnoted* they go on, and it is tried again: flash, or what has the sidecar, may work by then.
+//! knowing of them. *Unnoted* they go on, and it is tried again: there may be a place for the sidecar by then.
 //!
 //! The index may use the cache; the cache knows nothing of it. A flow passes the flushes of primary storage in as data
 //! (`PrimaryFlushes`). The wish for one comes back as data (`IndexWants`).

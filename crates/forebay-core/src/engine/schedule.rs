@@ -28,7 +28,7 @@ impl Parts {
         if matches!(request.op, Op::Read { .. }) && self.read_from_ram(request, cx) {
             return Ok(());
         }
-        if self.requests.is_full_for(&request.op, cx.lent) {
+        if self.requests.is_full() {
             return Err(Busy);
         }
         self.start(request, cx);

@@ -24,9 +24,9 @@ use crate::ids::Nanos;
 use crate::table::Key;
 
 /// Clients have their turn so long without any memory that comes back.
-const PATIENCE: Nanos = Nanos::from_millis(100);
+const PATIENCE: Nanos = Nanos::from_millis(500);
 /// After that they have none for so long.
-const PAUSE: Nanos = Nanos::from_millis(1_000);
+const PAUSE: Nanos = Nanos::from_millis(2_000);
 
 /// See the module.
 #[derive(Debug)]

@@ -86,14 +86,6 @@ impl Requests {
         self.taken() >= self.table.capacity()
     }
 
-    /// True when there is no place for it beside those of writes to come: clients that have a buffer, `lent` of them, must not
-    /// wait for places of requests that wait for those buffers.
-    pub(crate) fn is_full_for(&self, op: &Op, lent: u32) -> bool {
-        let kept =
-            if op.buffer().is_some() { 0 } else { (lent as usize).min(self.table.capacity() / 2) };
-        self.taken() + kept >= self.table.capacity()
-    }
-
     /// Takes a request in; it holds no range yet.
     pub(crate) fn insert(&mut self, request: Request, job: Job, cx: &mut Cx<'_>) -> Key {
         let buffer = request.op.buffer();

@@ -328,18 +328,18 @@ fn a_client_that_waits_for_memory_that_does_not_come_back_holds_others_up_for_a_
     read(&mut rig, 3);
     rounds(&mut rig, ask);
     assert_eq!(rig.pending.len(), 1, "they wait behind the client");
-    assert!(rig.engine.next_deadline() <= Nanos::from_millis(101));
-    at(&mut rig, 101);
+    assert!(rig.engine.next_deadline() <= Nanos::from_millis(501));
+    at(&mut rig, 501);
     assert_eq!(rig.pending.len(), 3);
-    at(&mut rig, 102);
+    at(&mut rig, 502);
     read(&mut rig, 4);
     rounds(&mut rig, ask);
     assert_eq!(rig.pending.len(), 4, "for a while nobody waits for clients");
-    at(&mut rig, 1_200);
+    at(&mut rig, 2_600);
     read(&mut rig, 5);
     rounds(&mut rig, ask);
     assert_eq!(rig.pending.len(), 4, "then they have their turn again");
-    at(&mut rig, 1_301);
+    at(&mut rig, 3_101);
     assert_eq!(rig.pending.len(), 5);
     while !rig.pending.is_empty() {
         rig.complete(0, IoStatus::Ok);
