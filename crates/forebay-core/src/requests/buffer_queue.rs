@@ -25,6 +25,8 @@ use crate::table::Key;
 
 /// Clients have their turn so long without any memory that comes back.
 const PATIENCE: Nanos = Nanos::from_millis(500);
+/// No client waits.
+const NOBODY: u32 = u32::MAX;
 /// After that they have none for so long.
 const PAUSE: Nanos = Nanos::from_millis(2_000);
 
@@ -33,11 +35,13 @@ const PAUSE: Nanos = Nanos::from_millis(2_000);
 pub(crate) struct BufferQueue {
     /// Oldest first.
     requests: VecDeque<Key>,
-    /// So many of them come before the clients, if a client waits.
-    before_clients: Option<usize>,
+    /// So many of them come before the clients; [`NOBODY`]: no client waits. Looked at with each write.
+    before_clients: u32,
     turn: Turn,
-    /// When the turn ends, or until when none begins.
-    until: Nanos,
+    /// When their turn ends although they ask; never while it is not theirs.
+    ends_at: Nanos,
+    /// None begins before.
+    none_before: Nanos,
     /// Pages that were free when a client was refused last.
     free: u32,
 }
@@ -57,13 +61,13 @@ impl BufferQueue {
     /// Nobody waits; there are at most `requests_max` requests.
     pub(crate) fn new(requests_max: u32) -> BufferQueue {
         let requests = VecDeque::with_capacity(requests_max as usize);
-        let (turn, until) = (Turn::GoesOn, Nanos(0));
-        BufferQueue { requests, before_clients: None, turn, until, free: 0 }
+        let (turn, ends_at, none_before) = (Turn::GoesOn, Nanos::NEVER, Nanos(0));
+        BufferQueue { requests, before_clients: NOBODY, turn, ends_at, none_before, free: 0 }
     }
 
     /// True when neither a request nor a client waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.requests.is_empty() && self.before_clients.is_none()
+        self.requests.is_empty() && self.before_clients == NOBODY
     }
 
     /// True when a request waits.
@@ -91,15 +95,17 @@ impl BufferQueue {
         let place = self.requests.iter().position(|waiter| *waiter == key);
         let place = place.expect("who leaves has waited");
         self.requests.remove(place);
-        if let Some(before) = &mut self.before_clients {
-            *before -= usize::from(place < *before);
+        if self.before_clients != NOBODY {
+            self.before_clients -= u32::from(place < self.before_clients as usize);
         }
     }
 
     /// No request waits any more.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
-        self.before_clients = self.before_clients.map(|_| 0);
+        if self.before_clients != NOBODY {
+            self.before_clients = 0;
+        }
     }
 
     /// True when a client that asks may take what there is.
@@ -109,52 +115,52 @@ impl BufferQueue {
 
     /// A client asked, and got a buffer.
     pub(crate) fn note_lent(&mut self) {
-        match self.before_clients {
-            Some(0) if self.requests.is_empty() => {
-                (self.before_clients, self.until) = (None, Nanos(0));
+        if self.is_turn_of_clients() {
+            match self.requests.is_empty() {
+                true => (self.before_clients, self.ends_at) = (NOBODY, Nanos::NEVER),
+                false => self.turn = Turn::Used,
             }
-            Some(0) => self.turn = Turn::Used,
-            Some(_) | None => {}
         }
     }
 
     /// A client asked, and got none; so many pages are free.
     pub(crate) fn note_refused(&mut self, now: Nanos, free: u32) {
         match self.before_clients {
-            None if now < self.until => {}
-            None => {
-                (self.before_clients, self.turn) = (Some(self.requests.len()), Turn::GoesOn);
-                (self.until, self.free) = (Nanos::NEVER, free);
+            NOBODY if now < self.none_before => {}
+            NOBODY => {
+                (self.before_clients, self.turn) = (self.requests.len() as u32, Turn::GoesOn);
+                self.free = free;
             }
-            Some(0) => {
+            0 => {
                 if self.turn == Turn::Unused {
                     self.turn = Turn::GoesOn;
                 }
-                if self.until == Nanos::NEVER || free > self.free {
-                    self.until = now.plus(PATIENCE);
+                if self.ends_at == Nanos::NEVER || free > self.free {
+                    self.ends_at = now.plus(PATIENCE);
                 }
                 self.free = free;
             }
-            Some(_) => {}
+            _ => {}
         }
     }
 
     /// The engine is to proceed: clients have had the time since the last time.
     pub(crate) fn begin_proceed(&mut self) {
         if self.is_turn_of_clients() && self.turn != Turn::GoesOn {
-            (self.before_clients, self.until) = (None, Nanos(0));
+            (self.before_clients, self.ends_at) = (NOBODY, Nanos::NEVER);
         }
     }
 
     /// When the turn of the clients ends although they ask.
     pub(crate) fn deadline(&self) -> Nanos {
-        if self.is_turn_of_clients() { self.until } else { Nanos::NEVER }
+        self.ends_at
     }
 
     /// Ends it, when that is due.
     pub(crate) fn end_late_turn(&mut self, now: Nanos) {
-        if self.deadline() <= now {
-            (self.before_clients, self.until) = (None, now.plus(PAUSE));
+        if self.ends_at <= now {
+            (self.before_clients, self.ends_at) = (NOBODY, Nanos::NEVER);
+            self.none_before = now.plus(PAUSE);
         }
     }
 
@@ -171,11 +177,13 @@ impl BufferQueue {
     }
 
     fn is_turn_of_clients(&self) -> bool {
-        self.before_clients == Some(0)
+        self.before_clients == 0
     }
 
     /// Panics when the queue contradicts itself.
     pub(crate) fn check_invariants(&self) {
-        assert!(self.before_clients.is_none_or(|before| before <= self.requests.len()));
+        let waits = self.before_clients != NOBODY;
+        assert!(self.ends_at == Nanos::NEVER || self.is_turn_of_clients());
+        assert!(!waits || self.before_clients as usize <= self.requests.len());
     }
 }
