@@ -36,8 +36,7 @@ impl WriteBack {
             || self.log.has_zeroes_waiting()
             || drive.is_draining
             || drive.is_ending;
-        // So does who wants primary storage left alone: what has begun is to come to its end.
-        self.destager.window.on_writers(are_waiting || self.destager.is_held(cx.now));
+        self.destager.window.on_writers(are_waiting);
         loop {
             self.advance_journal(drive, beside, cx);
             if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {
@@ -45,6 +44,10 @@ impl WriteBack {
             }
             if !self.note_progress(To::Place, beside, cx) {
                 break;
+            }
+            if self.destager.is_held(cx.now) {
+                // Who wants primary storage left alone waits for what has begun.
+                self.destager.window.on_writers(true);
             }
             if !self.write_batch(beside, cx) {
                 break;
