@@ -138,7 +138,7 @@ def resolve_uses_a_log_with_a_hole_as_far_as_it_goes_when_told_to(bed):
     assert "disk resolve" in refused.stderr, refused.stderr
     said = resolve(bed)
     # Also those that no later group claims: the disk was left in order.
-    assert "20 writes that were durable are missing" in said and "in 20 writes" in said, said
+    assert "20 writes that were durable or staged are lost" in said and "in 20 writes" in said, said
     resolve(bed, "--use-log")
     disk.start()
     serves_what_was_written(disk, 20)

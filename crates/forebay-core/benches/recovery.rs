@@ -165,7 +165,7 @@ fn measure(path: &std::path::Path, mib: u64, each: u64, walk: bool) {
         committed: Generation(1),
         pending: Generation(2),
         staged: &[],
-        accept_missing: false,
+        accept_missing: None,
         walk_all: walk,
     };
     let (start, began) = (cpu(), Instant::now());

@@ -63,7 +63,7 @@ pub fn flash_format(data: &[u8]) {
         committed: Generation(1),
         pending: Generation(1),
         staged: &[&staged],
-        accept_missing: data.len() % 2 == 1,
+        accept_missing: (data.len() % 2 == 1).then_some(Sequence(0)),
         walk_all: false,
     };
     if let Ok(mut log) = recover(&input, &mut log) {

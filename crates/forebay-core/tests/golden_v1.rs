@@ -238,7 +238,7 @@ fn recovered(image: &Image) -> RecoveredLog {
         committed: Generation(2),
         pending: Generation(2),
         staged: &[],
-        accept_missing: false,
+        accept_missing: None,
         walk_all: false,
     };
     recover(&input, &mut { image }).unwrap()

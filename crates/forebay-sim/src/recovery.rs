@@ -101,7 +101,7 @@ impl Pool {
             committed: self.committed,
             pending: self.pending,
             staged: &headers,
-            accept_missing: false,
+            accept_missing: None,
             walk_all,
         };
         let believes = !walk_all && self.planted == Planted::UnclaimedSummary;

@@ -50,6 +50,9 @@ pub struct Shown {
     dirty_bytes: u64,
     dirty_records: u64,
     missing_records: u64,
+    /// Why the log cannot be used whole, only as far as the figures above say.
+    #[serde(default)]
+    damage: Option<String>,
     error: Option<String>,
     opened: u64,
     closed: u64,
@@ -200,7 +203,7 @@ impl Sides {
 
     /// Both sides for programs.
     pub fn shown(&self) -> Shown {
-        let (record, Undecided { dirty, missing, .. }) = (&self.record, &self.undecided);
+        let (record, Undecided { dirty, cut, missing, .. }) = (&self.record, &self.undecided);
         Shown {
             disk: record.name.clone(),
             pool: self.pool().path().display().to_string(),
@@ -208,6 +211,7 @@ impl Sides {
             dirty_bytes: dirty.bytes,
             dirty_records: dirty.records,
             missing_records: *missing,
+            damage: cut.clone(),
             error: dirty.error.clone(),
             opened: record.opened,
             closed: record.closed,
@@ -222,10 +226,10 @@ impl Sides {
 
     /// Both sides for people, and what each choice does.
     pub fn describe(&self) -> String {
-        let Undecided { dirty, missing, .. } = &self.undecided;
+        let Undecided { dirty, cut, missing, .. } = &self.undecided;
         let state = match self.record.flags.has(DiskFlags::UNRESOLVED) {
             true => "its write log was refused: decide about it",
-            false if *missing > 0 || dirty.error.is_some() => {
+            false if cut.is_some() || dirty.error.is_some() => {
                 "its write log cannot be used as it is: decide about it"
             }
             false => "its write log was not refused: there is nothing to decide",
@@ -247,11 +251,8 @@ impl Sides {
         if let Some(error) = &dirty.error {
             text += &format!("  the log cannot be read: {error}\n");
         }
-        if *missing > 0 {
-            text += &format!(
-                "  {missing} writes that were durable are missing from the log and lost, whatever is decided; what is told of the \
-                 log is what is left of it before them\n"
-            );
+        if let Some(why) = cut {
+            text += &format!("  {}\n", words::cut(why, *missing));
         }
         text += &format!(
             "--use-log: primary storage is taken as it is, and the log ({}) is written over it when the disk is \
@@ -259,7 +260,7 @@ impl Sides {
              it is\n",
             rounded(dirty.bytes),
             self.amount(),
-            if *missing > 0 { ", also what is left of it" } else { "" },
+            if cut.is_some() { ", also what is left of it" } else { "" },
         );
         text
     }

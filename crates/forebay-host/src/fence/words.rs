@@ -377,6 +377,18 @@ pub(super) fn sides(
     )
 }
 
+/// A log that can be used up to a point only, and what of it is lost then.
+pub(super) fn cut(why: &str, missing: u64) -> String {
+    let lost = match missing {
+        0 => "no write behind that is known of: what is told of the log is all that can be read of it".to_owned(),
+        _ => format!(
+            "at least {missing} writes that were durable or staged are lost, whatever is decided: they are missing, or come \
+             after one that is. What is told of the log is what is left of it before them"
+        ),
+    };
+    format!("the log cannot be used whole: {why}; {lost}")
+}
+
 /// A sidecar in words.
 pub(super) fn sidecar(found: &Found) -> String {
     match found {

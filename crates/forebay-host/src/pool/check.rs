@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord};
+use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry, SUPERBLOCKS, pair};
 use forebay_core::geometry::PAGE;
@@ -177,8 +177,7 @@ fn check_summaries(
             .errors
             .push(format!("the log of disk '{name}': {unreadable} summaries cannot be read"));
     }
-    let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
-    let reading = Reading { accept_missing, walk_all: true };
+    let reading = Reading { accept_missing: recover::accepted(record), walk_all: true };
     match recover::find_by(file, tables, number, staged, reading) {
         Ok(walked) if walked.records == log.records && walked.checksums == log.checksums => {}
         Ok(_) => report.errors.push(format!(

@@ -10,10 +10,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use forebay_core::flash_pool::disk::DiskFlags;
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord};
 use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::flash_pool::{DiskNumber, PairId, PoolGeometry};
-use forebay_core::ids::{Generation, SegmentId, Uuid};
+use forebay_core::ids::{Generation, SegmentId, Sequence, Uuid};
 use forebay_core::sealed::PAGE_LEN;
 use forebay_core::write_back::format::recover::{
     LeasedSegment, LogReader, ReadError, RecordPlace, RecoverError, RecoverInput, RecoveredLog,
@@ -303,15 +303,20 @@ pub(super) fn find(
     staged: &StagedGroups,
 ) -> Result<RecoveredLog, RecoverError> {
     let record = tables.disk(number).expect("there is such a disk");
-    let accept_missing = record.flags.has(DiskFlags::ACCEPT_MISSING);
+    let accept_missing = accepted(record);
     find_by(file, tables, number, staged, Reading { accept_missing, walk_all: false })
+}
+
+/// How far a log goes at least that an administrator has accepted as it is; see [`Pool::use_log`].
+pub(super) fn accepted(record: &DiskRecord) -> Option<Sequence> {
+    record.flags.has(DiskFlags::ACCEPT_MISSING).then_some(record.log_end)
 }
 
 /// How a log is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// As far as it goes, although durable records are missing.
-    pub accept_missing: bool,
+    /// As far as it goes, although records are missing; up to this one at least.
+    pub accept_missing: Option<Sequence>,
     /// The groups of all segments, also of those with a summary.
     pub walk_all: bool,
 }

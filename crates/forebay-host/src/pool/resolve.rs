@@ -17,12 +17,16 @@ use forebay_core::geometry::PAGE;
 pub struct Undecided {
     /// What it holds, as far as it goes.
     pub dirty: Dirty,
-    /// Writes that were durable in it and are not there any more.
+    /// Why it cannot be used whole, but as far as that.
+    pub cut: Option<String>,
+    /// Writes that are lost then: they were durable or staged, and are not there any more, or come after one that is not.
     pub missing: u64,
     /// The end of the highest byte that it writes.
     pub end: u64,
     /// The highest sequence that was in it, as far as that is known.
     last: Sequence,
+    /// The last one on flash that can be used.
+    usable: Sequence,
     /// It cannot be read, or lacks records, and no orderly end has noted where it ends.
     may_go_on: bool,
 }
@@ -56,25 +60,23 @@ impl Pool {
             let reading = Reading { accept_missing, walk_all: false };
             recover::find_by(&self.file, &self.tables, number, &staged, reading)
         };
-        let noted = self.record(number).log_end;
+        let record = self.record(number);
+        let noted = record.log_end;
+        // A decision has noted how far it goes, not where it ends.
+        let may_go_on = noted == Sequence(0) || record.flags.has(DiskFlags::ACCEPT_MISSING);
         let last = self.tables.progress(number).through.max(noted);
         let mut undecided = Undecided { last, ..Default::default() };
-        let found = match read(false) {
-            Err(RecoverError::Missing { expected, durable, .. }) => {
-                undecided.missing = durable.0 - expected.0 + 1;
-                undecided.last = undecided.last.max(durable);
-                // Nobody has claimed the newest ones.
-                undecided.may_go_on = noted == Sequence(0);
-                read(true)
-            }
-            other => other,
-        };
+        let found = read(None).or_else(|why| {
+            undecided.last = undecided.last.max(newest(&why));
+            // Nobody has claimed the newest ones.
+            undecided.may_go_on = may_go_on;
+            let accepted = read(Some(Sequence(0)))?;
+            undecided.cut = Some(why.to_string());
+            Ok(accepted)
+        });
         match found {
             Ok(log) => undecided.take(&log),
-            Err(why) => {
-                undecided.dirty.error = Some(why.to_string());
-                undecided.may_go_on = noted == Sequence(0);
-            }
+            Err(why) => undecided.dirty.error = Some(RecoverError::to_string(&why)),
         }
         undecided
     }
@@ -92,8 +94,10 @@ impl Pool {
         self.drop_cache(number)?;
         let mut record = self.record(number);
         record.flags.0 &= !DiskFlags::UNRESOLVED.0;
-        if undecided.missing > 0 {
+        if undecided.cut.is_some() {
             record.flags.0 |= DiskFlags::ACCEPT_MISSING.0;
+            // What is in the staging file may go with the host until the disk is served.
+            record.log_end = undecided.usable;
         }
         settled.note(&mut record);
         self.tables.set_disk(&self.file, number, Some(record))
@@ -154,12 +158,27 @@ impl Settled {
     }
 }
 
+/// The highest sequence that this error knows to have been there.
+fn newest(why: &RecoverError) -> Sequence {
+    match why {
+        RecoverError::Missing { durable, .. } => *durable,
+        RecoverError::StagedGap { found, .. } => *found,
+        RecoverError::Input(_)
+        | RecoverError::Read { .. }
+        | RecoverError::Segment { .. }
+        | RecoverError::Group { .. }
+        | RecoverError::Staged { .. } => Sequence(0),
+    }
+}
+
 impl Undecided {
     fn take(&mut self, log: &RecoveredLog) {
         self.dirty.records = log.records.len() as u64;
         self.dirty.bytes = log.checksums.len() as u64 * PAGE;
         self.end = log.records.iter().map(|record| record.range.end).max().unwrap_or(0);
-        let last = log.records.last().map_or(Sequence(0), |record| record.sequence);
-        self.last = self.last.max(last);
+        let last = log.records.last().map_or(log.flushed, |record| record.sequence);
+        self.missing = log.report.records_lost;
+        self.last = self.last.max(last.plus(self.missing));
+        self.usable = Sequence(log.next_sequence.0 - 1);
     }
 }

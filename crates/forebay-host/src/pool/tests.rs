@@ -3,6 +3,7 @@ use forebay_core::flash_pool::disk::SessionEnd;
 use super::room::SPARE_SEGMENTS;
 use super::*;
 
+mod accepted;
 mod cache;
 mod discarded;
 mod faults;

@@ -13,6 +13,8 @@
 //! - The log ends at the first group that does not count. When a claim says that records beyond
 //!   were durable, that is an error instead ([`RecoverError::Missing`]). Groups behind a broken
 //!   one may have such claims, so recovery searches the rest of the segment.
+//! - A page that cannot be read, and a hole before the staged groups, are errors, too. An administrator
+//!   may accept each of them: the log ends there, and nothing behind it is used.
 //! - A segment's summary stands for its groups only where a header behind it claims them. The
 //!   claim says that all of them, up to the first one of the next segment, were durable. A walk
 //!   would find the same; it is done where the summary is missing or damaged.
@@ -125,10 +127,11 @@ pub struct RecoveredLog {
 
 impl RecoveredLog {
     /// True when the run before may have sent to primary storage what is not in the log any more: a part of a write that was
-    /// never acknowledged, or what a log that had failed kept in memory. A guest may read it. So it has to be flushed
-    /// before the log goes on: from then on the log does not tell.
+    /// never acknowledged, what was accepted as lost, or what a log that had failed kept in memory. A guest may read it. So it
+    /// has to be flushed before the log goes on: from then on the log does not tell.
     pub fn lacks_what_was_sent(&self) -> bool {
-        self.report.records_dropped > 0 || self.lacks_what_was_acknowledged()
+        let is_short = self.report.records_dropped + self.report.records_lost > 0;
+        is_short || self.lacks_what_was_acknowledged()
     }
 
     /// True when primary storage alone may have what was acknowledged: a log that had failed kept it in memory.
@@ -164,6 +167,8 @@ pub struct RecoveryReport {
     pub groups_stale: u64,
     /// Records left out because the rest of their request is missing.
     pub records_dropped: u64,
+    /// Records that were durable or staged, and are missing or behind one that is: only where that was accepted.
+    pub records_lost: u64,
     /// Groups left out because one before them is missing or torn.
     pub groups_dropped: u64,
     /// Where and why the log ends.

@@ -29,19 +29,19 @@ fn killed(is_staged: bool) -> Killed {
     let pages = pool.geometry().segment_pages();
     staging.renew(log.disk, log.generation, pages).unwrap();
     if is_staged {
-        stage(&staging, &log);
+        stage(&staging, &log, 1);
     }
     Killed { flash, number, disk: log.disk }
 }
 
-/// Stores a write of one page of sevens, as the shard does in memory.
-fn stage(staging: &Staging, log: &OpenedLog) {
+/// Stores a write of this number, one page of sevens, as the shard does in memory.
+pub(super) fn stage(staging: &Staging, log: &OpenedLog, number: u64) {
     let mut page: Page = [0; PAGE];
     let header = GroupHeader {
         disk: log.disk,
         generation: log.generation,
-        number: GroupNumber(1),
-        first_sequence: Sequence(1),
+        number: GroupNumber(number),
+        first_sequence: Sequence(number),
         durable: Sequence(0),
         nonce: log.nonce,
         phase: 0,
@@ -49,7 +49,7 @@ fn stage(staging: &Staging, log: &OpenedLog) {
     group::begin(&mut page, &header);
     let entry = Entry {
         range: ByteRange { start: 0, end: PAGE as u64 },
-        epoch: FlushEpoch(1),
+        epoch: FlushEpoch(1 << 20),
         kind: RecordKind::Write,
         more: false,
     };

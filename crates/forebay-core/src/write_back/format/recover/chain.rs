@@ -48,8 +48,14 @@ pub(super) fn chain<R: LogReader>(
     log.report = report;
     log.unused = std::mem::take(&mut walker.unused);
     let is_after_dead_start = headers.last().is_some_and(|last| last.generation > input.committed);
-    add_staged(input, &mut log, is_after_dead_start)?;
+    let (next, staged) = add_staged(input, &mut log, is_after_dead_start)?;
     drop_incomplete(&mut log);
+    let newest = walker.durable.max(staged);
+    if newest >= next {
+        // Half a request before the hole is lost with the rest of it.
+        let used = log.records.last().map_or(input.flushed, |last| last.sequence);
+        log.report.records_lost = newest.0 - used.0;
+    }
     for header in headers[..joined].iter().rev() {
         // A segment that holds nothing but what was left out is void, and its group numbers are free.
         if header.first_sequence < log.next_sequence {
@@ -185,7 +191,9 @@ impl Chain<'_> {
     /// Fails when records that are needed were durable and are not in the log.
     fn check_missing(&self, durable: Sequence) -> Result<(), RecoverError> {
         let expected = self.log.next_sequence.max(self.input.flushed.plus(1));
-        if durable < expected || self.input.accept_missing {
+        // A decision was about what was there then: a flash that reads worse by now needs another one.
+        let durable = self.input.accept_missing.unwrap_or(durable);
+        if durable < expected {
             return Ok(());
         }
         let (segment, page) = self.position;
@@ -194,13 +202,14 @@ impl Chain<'_> {
 }
 
 /// Adds what stands in the staging file and did not reach the log. A start that died has left half a request out of the
-/// log: the parts of it that are staged have nothing to follow any more.
+/// log: the parts of it that are staged have nothing to follow any more. Nor has what is behind a hole. Returns the sequence
+/// after what there is now, and the highest one that is staged.
 fn add_staged(
     input: &RecoverInput<'_>,
     log: &mut RecoveredLog,
     is_after_dead_start: bool,
-) -> Result<(), RecoverError> {
-    let mut next = log.next_sequence;
+) -> Result<(Sequence, Sequence), RecoverError> {
+    let (mut next, mut newest) = (log.next_sequence, Sequence(0));
     for (index, page) in input.staged.iter().enumerate() {
         let group = index as u32;
         let wrong = |why| RecoverError::Staged { group, why };
@@ -220,6 +229,10 @@ fn add_staged(
         for (sequence, page, entry) in view.entries().skip_while(|(at, ..)| *at < known) {
             if sequence > next && entry.more && is_after_dead_start {
                 log.report.records_dropped += 1;
+                continue;
+            }
+            newest = sequence;
+            if sequence > next && input.accept_missing.is_some() {
                 continue;
             }
             if sequence > next {
@@ -248,7 +261,7 @@ fn add_staged(
         }
         log.report.records_staged += (log.records.len() - count) as u64;
     }
-    Ok(())
+    Ok((next, newest))
 }
 
 /// Leaves out the beginning of a request whose rest is in neither place.

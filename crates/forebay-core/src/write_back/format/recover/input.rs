@@ -55,8 +55,9 @@ pub struct RecoverInput<'a> {
     pub pending: Generation,
     /// Header pages in the staging file, in order, when it outlived the process; empty after a loss of the host.
     pub staged: &'a [&'a Page],
-    /// Set when an administrator has decided to go on without records that were durable and are missing.
-    pub accept_missing: bool,
+    /// Set when an administrator has decided to go on without records that were durable or staged, and are
+    /// missing: the log then ends before the first one. It has to reach up to this one all the same.
+    pub accept_missing: Option<Sequence>,
     /// Read the groups of every segment, whatever its summary says.
     pub walk_all: bool,
 }

@@ -2,6 +2,7 @@ mod failures;
 mod random;
 mod staged;
 mod summaries;
+mod unreadable;
 mod world;
 
 use super::*;

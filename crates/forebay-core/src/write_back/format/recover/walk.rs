@@ -2,6 +2,8 @@
 
 mod take;
 
+use std::ops::Range;
+
 use take::{take, take_summary};
 
 use super::input::{LeasedSegment, LogReader, RecoverInput};
@@ -22,6 +24,8 @@ pub(super) struct Walker<'a, R> {
     window: Vec<u8>,
     /// The contents of `window`: segment, first page, number of pages.
     window_at: (SegmentId, u32, u32),
+    /// Pages of a segment that cannot be read together, so that each is read alone.
+    alone: (SegmentId, Range<u32>),
     /// A summary, and pages that the last one had.
     summary: Vec<u8>,
     summary_pages: u32,
@@ -90,6 +94,7 @@ impl<'a, R: LogReader> Walker<'a, R> {
             reader,
             window: vec![0; WINDOW as usize * PAGE_LEN],
             window_at: (SegmentId(0), 0, 0),
+            alone: (SegmentId(0), 0..0),
             summary: Vec::new(),
             summary_pages: 1,
             durable: Sequence(0),
@@ -137,11 +142,11 @@ impl<'a, R: LogReader> Walker<'a, R> {
     fn header(&mut self, lease: &LeasedSegment) -> Result<Option<SegmentHeader>, RecoverError> {
         let segment = lease.segment;
         let mut page = [0; PAGE_LEN];
-        self.reader.read(segment, 0, &mut page).map_err(|error| RecoverError::Read {
-            segment,
-            page: 0,
-            error,
-        })?;
+        let read = self.reader.read(segment, 0, &mut page);
+        let read = read.map_err(|error| RecoverError::Read { segment, page: 0, error });
+        if self.accepted(read)?.is_none() {
+            return Ok(None);
+        }
         // Otherwise it is what an earlier lease left, or a guest whose cache the segment had.
         if !SegmentHeader::is_of(&page, self.input.disk, lease) {
             return Ok(None);
@@ -247,7 +252,7 @@ impl<'a, R: LogReader> Walker<'a, R> {
         &mut self,
         segment: SegmentId,
         first: u32,
-        pages: std::ops::Range<u32>,
+        pages: Range<u32>,
     ) -> Result<(), SummaryInvalid> {
         let page = first + pages.start;
         let out = &mut self.summary[pages.start as usize * PAGE_LEN..pages.end as usize * PAGE_LEN];
@@ -265,7 +270,8 @@ impl<'a, R: LogReader> Walker<'a, R> {
         let mut number = header.first_group;
         let mut sequence = header.first_sequence;
         while walk.end_page < self.groups_end() && Some(number) != stop {
-            let page = *self.page(header.segment, walk.end_page)?;
+            let page = self.page(header.segment, walk.end_page).copied();
+            let Some(page) = self.accepted(page)? else { break };
             let is_next = sealed::has_seal(&page, group::MAGIC)
                 && is_of(&header, &GroupHeader::read(&page))
                 && GroupHeader::read(&page).number == number;
@@ -273,6 +279,10 @@ impl<'a, R: LogReader> Walker<'a, R> {
                 break;
             }
             let at = walk.end_page;
+            let data = self.check_data(header.segment, at, &page);
+            if self.accepted(data)?.is_none() {
+                break;
+            }
             let layout = take(self.input, walk, &page, sequence)
                 .map_err(|why| RecoverError::Group { segment: header.segment, page: at, why })?;
             walk.claimed = walk.claimed.max(GroupHeader::read(&page).durable);
@@ -321,15 +331,12 @@ impl<'a, R: LogReader> Walker<'a, R> {
         let mut claimed = Sequence(0);
         for number in from..self.groups_end() {
             self.report.pages_searched += 1;
-            let page = self.page(segment, number)?;
-            if !sealed::has_seal(page, group::MAGIC) {
-                continue;
-            }
-            let Ok(group) = GroupView::sealed(page) else { continue };
-            let group = *group.header();
-            if ours(&group) {
-                claimed = claimed.max(group.durable);
-            }
+            let claim = self.page(segment, number).map(|page| {
+                let is_sealed = sealed::has_seal(page, group::MAGIC);
+                let group = is_sealed.then(|| GroupView::sealed(page).ok()).flatten()?;
+                Some(*group.header()).filter(&ours).map(|group| group.durable)
+            });
+            claimed = claimed.max(self.accepted(claim)?.flatten().unwrap_or_default());
         }
         Ok(claimed)
     }
@@ -342,9 +349,9 @@ impl<'a, R: LogReader> Walker<'a, R> {
     ) -> Result<Option<u32>, RecoverError> {
         for index in 0..group.data_pages {
             let number = group.page + 1 + index;
-            let page = self.page(walk.header.segment, number)?;
+            let page = self.page(walk.header.segment, number).map(|page| crc32c(page));
             let expected = walk.checksums[group.first_checksum + index as usize];
-            let is_whole = crc32c(page) == expected;
+            let is_whole = self.accepted(page)? == Some(expected);
             self.report.pages_verified += 1;
             if !is_whole {
                 return Ok(Some(number));
@@ -358,21 +365,50 @@ impl<'a, R: LogReader> Walker<'a, R> {
         summary::first_page(self.input.segment_pages)
     }
 
-    /// A page, read with those that follow it when it is not at hand.
+    /// Fails when data of the group whose header is at page `at` cannot be read. That is asked of pages near one that could not
+    /// be: elsewhere a walk does not look at data.
+    fn check_data(&mut self, segment: SegmentId, at: u32, page: &Page) -> Result<(), RecoverError> {
+        let (suspect, alone) = self.alone.clone();
+        let Ok(group) = GroupView::sealed(page) else { return Ok(()) };
+        if suspect != segment {
+            return Ok(());
+        }
+        let end = at.saturating_add(group.layout().pages());
+        for number in alone.start.max(at)..alone.end.min(end) {
+            self.page(segment, number)?;
+        }
+        Ok(())
+    }
+
+    /// What was read; `None` where that failed and an administrator has accepted that the log ends there.
+    fn accepted<T>(&self, read: Result<T, RecoverError>) -> Result<Option<T>, RecoverError> {
+        match read {
+            Err(RecoverError::Read { .. }) if self.input.accept_missing.is_some() => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    /// A page, read with those that follow it when it is not at hand. Where they cannot be read together, each is read alone: one
+    /// that nobody asks for may be bad.
     fn page(&mut self, segment: SegmentId, page: u32) -> Result<&Page, RecoverError> {
         let (at, first, count) = self.window_at;
         let is_here = at == segment && (first..first + count).contains(&page);
         if !is_here {
-            let count = WINDOW.min(self.groups_end() - page);
+            let is_alone = self.alone.0 == segment && self.alone.1.contains(&page);
+            let count = if is_alone { 1 } else { WINDOW.min(self.groups_end() - page) };
             // Whatever a failed read leaves is not to be taken for a page.
             self.window_at = (segment, page, 0);
             let out = &mut self.window[..count as usize * PAGE_LEN];
-            self.reader.read(segment, page, out).map_err(|error| RecoverError::Read {
-                segment,
-                page,
-                error,
-            })?;
-            self.window_at = (segment, page, count);
+            match self.reader.read(segment, page, out) {
+                Ok(()) => self.window_at = (segment, page, count),
+                Err(error) if count == 1 => {
+                    return Err(RecoverError::Read { segment, page, error });
+                }
+                Err(_) => {
+                    self.alone = (segment, page..page + count);
+                    return self.page(segment, page);
+                }
+            }
         }
         let at = (page - self.window_at.1) as usize * PAGE_LEN;
         Ok(self.window[at..at + PAGE_LEN].try_into().expect("a page"))

@@ -110,7 +110,7 @@ impl Flash {
             committed: Generation(self.generation),
             pending: Generation(self.generation),
             staged: &[],
-            accept_missing: false,
+            accept_missing: None,
             walk_all: false,
         };
         recover(&input, self).unwrap()

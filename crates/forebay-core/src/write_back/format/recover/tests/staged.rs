@@ -2,6 +2,7 @@
 
 use super::world::{World, more, write, zero};
 use super::*;
+use crate::write_back::format::group;
 
 #[test]
 fn acknowledged_records_come_from_the_staging_file() {
@@ -23,7 +24,7 @@ fn a_group_in_both_places_counts_once() {
     let bytes = world.stage(&[write(0, 512), write(512, 512)]);
     world.stage(&[write(1024, 512)]);
     let mut page = bytes.clone();
-    crate::write_back::format::group::seal((&mut page[..4096]).try_into().unwrap(), Sequence(0));
+    group::seal((&mut page[..4096]).try_into().unwrap(), Sequence(0));
     world.put(&page);
     let log = check(&mut world, 1..4);
     assert!(!log.lacks_what_was_sent());
@@ -123,4 +124,55 @@ fn a_hole_between_log_and_staging_file_is_an_error() {
     world.stage(&[write(512, 512)]);
     let error = RecoverError::StagedGap { expected: Sequence(2), found: Sequence(3) };
     assert_eq!(world.recover(), Err(error));
+}
+
+#[test]
+fn a_log_that_is_accepted_ends_at_a_hole_before_the_staging_file() {
+    let mut world = World::new();
+    world.open();
+    world.group(&[write(0, 512)], 0);
+    world.bytes(&[write(0, 512)], None);
+    world.stage(&[write(512, 512), write(1024, 512)]);
+    world.stage(&[write(4096, 512)]);
+    world.accept_missing = true;
+    let log = check(&mut world, 1..2);
+    assert_eq!((log.report.records_staged, log.report.records_lost), (0, 4));
+    assert!(log.lacks_what_was_sent(), "primary storage may have what is lost");
+    // A start that dies in between finds the same, and the one after it needs no decision any more.
+    world.restart_uncommitted();
+    check(&mut world, 1..2);
+    world.restart();
+    world.accept_missing = false;
+    world.group(&[write(512, 512)], 1);
+    let log = check(&mut world, 1..3);
+    assert_eq!(log.report.records_lost, 0);
+}
+
+#[test]
+fn a_durable_group_that_rotted_before_the_staging_file_costs_what_is_behind_it() {
+    let mut world = World::new();
+    world.open();
+    world.group(&[write(0, 512)], 0);
+    let (segment, page) = world.group(&[write(0, 512)], 1);
+    world.group(&[write(8192, 512)], 2);
+    world.stage(&[write(512, 512)]);
+    world.page(segment, page)[100] ^= 1;
+    assert!(matches!(world.recover(), Err(RecoverError::Missing { .. })));
+    world.accept_missing = true;
+    assert_eq!(check(&mut world, 1..2).report.records_lost, 3);
+}
+
+#[test]
+fn a_durable_group_that_rotted_is_taken_from_the_staging_file_once_that_is_accepted() {
+    let mut world = World::new();
+    world.open();
+    world.group(&[write(0, 512)], 0);
+    let mut bytes = world.stage(&[write(512, 512)]);
+    group::seal((&mut bytes[..4096]).try_into().unwrap(), Sequence(1));
+    let (segment, page) = world.put(&bytes);
+    world.group(&[write(8192, 512)], 2);
+    world.page(segment, page)[100] ^= 1;
+    assert!(matches!(world.recover(), Err(RecoverError::Missing { .. })));
+    world.accept_missing = true;
+    assert_eq!(check(&mut world, 1..3).report.records_lost, 0);
 }

@@ -41,11 +41,17 @@ pub struct World {
     pub leased: Vec<LeasedSegment>,
     pub staged: Vec<Page>,
     pub accept_missing: bool,
+    /// The log reached up to here when that was decided.
+    pub accepted: u64,
     pub walk_all: bool,
     /// A segment that cannot be read.
     pub broken: Option<u32>,
     /// A segment whose summary cannot be read, and what is read with it.
     pub broken_summary: Option<u32>,
+    /// A page of a segment that cannot be read.
+    pub bad_page: Option<(u32, u32)>,
+    /// Reads that failed for it.
+    pub reads_failed: u32,
     /// Bytes that recovery read.
     pub bytes_read: usize,
     /// A segment beginning was claimed durable up to here.
@@ -76,9 +82,12 @@ impl World {
             leased: Vec::new(),
             staged: Vec::new(),
             accept_missing: false,
+            accepted: 0,
             walk_all: false,
             broken: None,
             broken_summary: None,
+            bad_page: None,
+            reads_failed: 0,
             header_durable: 0,
             bytes_read: 0,
             images: BTreeMap::new(),
@@ -269,7 +278,7 @@ impl World {
             committed: Generation(self.committed),
             pending: Generation(self.generation),
             staged: &staged,
-            accept_missing: self.accept_missing,
+            accept_missing: self.accept_missing.then_some(Sequence(self.accepted)),
             walk_all: self.walk_all,
         };
         recover(&input, self)
@@ -329,6 +338,10 @@ impl LogReader for World {
         let end = page + (out.len() / PAGE_LEN) as u32;
         if self.broken_summary == Some(segment.0) && end > GROUPS_END {
             return Err(ReadError("broken".into()));
+        }
+        if self.bad_page.is_some_and(|bad| bad.0 == segment.0 && (page..end).contains(&bad.1)) {
+            self.reads_failed += 1;
+            return Err(ReadError("bad sector".into()));
         }
         self.bytes_read += out.len();
         let at = page as usize * PAGE_LEN;
