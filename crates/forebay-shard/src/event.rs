@@ -77,7 +77,7 @@ fn words(event: Event) -> (Severity, String) {
         Event::LogNotRevoked => (
             Severity::Error,
             "flash is dead, and Forebay cannot note beside primary storage that the log on it must not be used again: \
-             it keeps back what memory has"
+             it keeps back what memory has. The folder there cannot be written, or has the sidecar of another disk by now"
                 .to_owned(),
         ),
         Event::JournalRevoked => (
@@ -89,7 +89,8 @@ fn words(event: Event) -> (Severity, String) {
         Event::JournalNotRevoked => (
             Severity::Error,
             "the destage journal cannot be written, and Forebay cannot note beside primary storage that it must not be \
-             used: destaging waits for the journal. Make space and write access in the folder of the image"
+             used: destaging waits for the journal. Make space and write access in the folder of the image; if that has \
+             the sidecar of another disk by now, the image was replaced"
                 .to_owned(),
         ),
         Event::RingNotVoided => (

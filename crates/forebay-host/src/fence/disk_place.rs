@@ -8,6 +8,7 @@ use forebay_backends::Look;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::ids::Sequence;
 
+use super::revoke::is_not_ours;
 use super::{Fence, Guard, LastWrite, words};
 use crate::pool::owner::{Close, PoolHandle};
 use crate::pool::{Area, EndOfSession, staging};
@@ -150,6 +151,8 @@ impl DiskPlace {
         let end = if end == EndOfSession::Dirty && !is_noted { EndOfSession::Failed } else { end };
         match (fence.leave(end, is_quiet, looked), end) {
             (Ok(()), _) => Ok(None),
+            // Nothing of this disk is there, neither to be changed nor to be removed.
+            (Err(error), _) if is_not_ours(&error) => Ok(Some(error.to_string())),
             // The pool knows how it was left. What the sidecar said while it was served is never less than that.
             (Err(error), EndOfSession::Clean | EndOfSession::Dirty) => {
                 Ok(Some(words::sidecar_left(fence.sidecar.is_some(), &error)))

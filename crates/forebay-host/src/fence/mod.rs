@@ -54,7 +54,7 @@ pub use words::Refused;
 pub use words::{held, not_noted, unreported_loss, unreported_loss_later};
 
 use super::events::Severity;
-use super::journal::{self, Primary};
+use super::journal::Primary;
 use super::pool::{EndOfSession, host};
 use detached::Detached;
 pub(crate) use journal_named::is_of_another;
@@ -199,7 +199,7 @@ impl Fence {
         sample::last_look(self.probe.as_ref()?, session, self.look.size, LEAVE_MAX)
     }
 
-    /// The pool says durably how the disk was left; now the sidecar does.
+    /// The pool says durably how the disk was left; now the sidecar does, if it still is this session's.
     fn leave(&mut self, end: EndOfSession, is_quiet: bool, looked: bool) -> std::io::Result<()> {
         if looked && let Some(last_write) = self.last_write.take() {
             last_write.remove();
@@ -223,16 +223,7 @@ impl Fence {
                 if let Some(last_write) = self.last_write.take() {
                     last_write.remove();
                 }
-                match self.written_at() {
-                    Some(path) => {
-                        sidecar::remove(path)?;
-                        // What it has is in place, and no sidecar names it. Not before: a sidecar whose journal is not there
-                        // says that primary storage may be torn.
-                        let _ = std::fs::remove_file(journal::beside(path));
-                        Ok(())
-                    }
-                    None => Ok(()),
-                }
+                self.revoker.as_ref().map_or(Ok(()), |revoker| revoker.remove())
             }
         }
     }

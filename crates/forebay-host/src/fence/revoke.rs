@@ -3,15 +3,20 @@
 //! Flash that died under a disk: the sidecar says so, with a generation that the pool on it will never know. Should that flash come back
 //! to life, the next start finds the sidecar newer than the pool ([`forebay_core::flash_pool::fence::Change::FlashRolledBack`]): its cache is
 //! dropped, and its log refused, both of which are of the past.
+//!
+//! An image that is replaced while it is served may come with a sidecar of its own, or be served by another disk. That sidecar is not
+//! touched: what it says of a dirty log is the only thing that keeps a later start from serving past that log.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_core::flash_pool::sidecar::{NamedJournal, Sidecar, SidecarState};
 use forebay_core::ids::Generation;
 
-use super::sidecar;
+use super::sidecar::{self, Found};
+use super::words;
+use crate::journal;
 use crate::pool::host;
 
 /// See the module. One per session of a disk whose primary storage has a place for a sidecar.
@@ -26,6 +31,20 @@ pub struct Revoker {
 struct Written {
     sidecar: Sidecar,
     is_revoked: bool,
+    /// It was written by this session: what is there from then on is its own, or was put there by somebody else.
+    is_there: bool,
+    /// No higher generation was written by this session, nor may have been.
+    generation: Generation,
+}
+
+/// The sidecar is another one by now; see [`words::not_ours`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotOurs(String);
+
+/// True when the sidecar was left alone because it is another one by now.
+pub(super) fn is_not_ours(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|why| why.is::<NotOurs>())
 }
 
 impl Revoker {
@@ -35,46 +54,61 @@ impl Revoker {
     }
 
     pub(super) fn new(path: &Path, sidecar: Sidecar) -> Revoker {
-        Revoker {
-            path: path.to_owned(),
-            written: Mutex::new(Written { sidecar, is_revoked: false }),
-        }
+        let generation = sidecar.generation;
+        let written = Written { sidecar, is_revoked: false, is_there: false, generation };
+        Revoker { path: path.to_owned(), written: Mutex::new(written) }
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes it with this state, and the generation that it has by now. How far ahead the clock of its file system is, in ns.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's, or it is another one by now.
     pub(super) fn write(&self, state: SidecarState) -> io::Result<i64> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written();
+        written.check(&self.path)?;
         (written.sidecar.state, written.sidecar.date) = (state, host::now());
         if state == SidecarState::Clean {
             // All records of a journal are in place and retired.
             written.sidecar.journal = None;
         }
-        sidecar::write(&self.path, &written.sidecar)
+        let ahead = sidecar::write(&self.path, &written.sidecar)?;
+        written.is_there = true;
+        Ok(ahead)
+    }
+
+    /// Removes it, and the destage journal beside it.
+    ///
+    /// # Errors
+    /// The file system's, or it is another one by now, and so is that journal.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        let written = self.written();
+        written.check(&self.path)?;
+        sidecar::remove(&self.path)?;
+        // What it has is in place, and no sidecar names it. Not before: a sidecar whose journal is not there says that primary
+        // storage may be torn.
+        let _ = std::fs::remove_file(journal::beside(&self.path));
+        Ok(())
     }
 
     /// From now on it names this destage journal.
     pub(super) fn name_journal(&self, journal: NamedJournal) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.sidecar.journal = Some(journal);
+        self.written().sidecar.journal = Some(journal);
     }
 
     /// The destage journal does not count any more: true when that is durable. May wait for the folder of the sidecar.
     pub fn revoke_journal(&self) -> bool {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written();
         let sidecar = Sidecar { journal: None, date: host::now(), ..written.sidecar.clone() };
-        let is_written = sidecar::write(&self.path, &sidecar).is_ok();
-        if is_written {
-            written.sidecar = sidecar;
-        }
-        is_written
+        written.replace(&self.path, sidecar)
     }
 
     /// What is on flash must not be believed any more: true when that is durable. May wait for the folder of the sidecar.
     pub fn revoke(&self) -> bool {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written();
         if !written.is_revoked {
             // The state stays: what memory has of a log is not on primary storage yet.
             let sidecar = Sidecar {
@@ -82,11 +116,41 @@ impl Revoker {
                 date: host::now(),
                 ..written.sidecar.clone()
             };
-            if sidecar::write(&self.path, &sidecar).is_ok() {
-                *written = Written { sidecar, is_revoked: true };
-            }
+            written.is_revoked = written.replace(&self.path, sidecar);
         }
         written.is_revoked
+    }
+}
+
+impl Written {
+    /// Fails when this session has written the sidecar at `path`, and that of another disk or pool, or of a later session, is there
+    /// by now.
+    fn check(&self, path: &Path) -> io::Result<()> {
+        let own = &self.sidecar;
+        match sidecar::read(Some(path)) {
+            Found::There(there)
+                if self.is_there
+                    && ((there.disk, there.pool) != (own.disk, own.pool)
+                        || there.generation > self.generation) =>
+            {
+                Err(io::Error::other(NotOurs(words::not_ours(path, own, &there))))
+            }
+            Found::There(_) | Found::NoPlace | Found::Missing | Found::Unreadable(_) => Ok(()),
+        }
+    }
+
+    /// Writes this one from now on; true when it is durable.
+    fn replace(&mut self, path: &Path, sidecar: Sidecar) -> bool {
+        if self.check(path).is_err() {
+            return false;
+        }
+        // A write that fails may have been done all the same.
+        self.generation = self.generation.max(sidecar.generation);
+        let is_written = sidecar::write(path, &sidecar).is_ok();
+        if is_written {
+            (self.sidecar, self.is_there) = (sidecar, true);
+        }
+        is_written
     }
 }
 
@@ -94,7 +158,7 @@ impl Revoker {
 mod tests {
     use forebay_core::ids::Uuid;
 
-    use super::super::sidecar::{Found, read};
+    use super::super::sidecar::read;
     use super::*;
 
     #[test]

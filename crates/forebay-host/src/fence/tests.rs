@@ -22,6 +22,7 @@ use crate::tmpfs;
 
 mod disk_alone;
 mod put_back;
+mod replaced;
 mod sidecars;
 mod times;
 mod torn;

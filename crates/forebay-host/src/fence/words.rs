@@ -315,6 +315,22 @@ pub(super) fn sidecar_left(was_written: bool, error: &std::io::Error) -> String 
     format!("its sidecar cannot be written ({error}): nothing acknowledged depends on it; {what}")
 }
 
+/// A disk is to write or remove its sidecar at `path`, which is another one by now.
+pub(super) fn not_ours(path: &Path, own: &Sidecar, there: &Sidecar) -> String {
+    format!(
+        "{} has the {} by now, which disk '{}' ({}) of pool {} did not write under its generation {}: primary storage was \
+         replaced, or another disk uses it. That sidecar was left as it is, and says nothing of disk '{}'. Find out to which \
+         disk the primary storage there belongs before one of them is started again",
+        path.display(),
+        sidecar(&Found::There(there.clone())),
+        own.name,
+        own.disk,
+        own.pool,
+        own.generation.0,
+        own.name
+    )
+}
+
 /// The disk is refused: both sides, and what resolves it.
 pub(super) fn refused(
     pool: &Pool,

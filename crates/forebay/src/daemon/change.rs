@@ -358,9 +358,11 @@ pub(super) async fn end(
         (Left::OnPrimaryStorage, Err(error)) => format!(
             "primary storage has everything, but the flash still has the disk's record: {error:#}"
         ),
-        // A detach that was noted leaves nothing to warn of.
-        (Left::OnPrimaryStorage, Ok(_)) => {
+        (Left::OnPrimaryStorage, Ok(warning)) => {
             state.note_ended(&disk, None);
+            if let Some(warning) = warning {
+                state.report(Some(name), Severity::Warning, &warning);
+            }
             let (severity, text) = match &standing {
                 None => {
                     let text = "the disk was detached: primary storage has everything";

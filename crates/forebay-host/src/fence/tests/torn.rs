@@ -6,7 +6,7 @@ use forebay_core::journal::{Owner, Shape};
 
 use super::*;
 use crate::fence::resolve::{Decision, decide};
-use crate::journal::{Journal, JournalPlace, check, make, testing};
+use crate::journal::{self, Journal, JournalPlace, check, make, testing};
 
 const NONCE: u64 = 7;
 

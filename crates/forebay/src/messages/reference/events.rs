@@ -148,13 +148,13 @@ fn to_do(event: Event) -> &'static str {
             "When the disk is in another mode, flush the other disks of the pool, and replace the flash device."
         }
         Event::LogNotRevoked => {
-            "Keep the daemon running. Make the folder of primary storage, or the state folder, writable."
+            "Keep the daemon running. Make the folder of primary storage, or the state folder, writable. If it has the sidecar of another disk, the image was replaced: `forebay disk show` says so."
         }
         Event::JournalRevoked => {
             "Make space in the folder of the image, and start the disk again at the next occasion."
         }
         Event::JournalNotRevoked => {
-            "Make space in the folder of the image, and make the folder writable."
+            "Make space in the folder of the image, and make the folder writable. If it has the sidecar of another disk, the image was replaced: `forebay disk show` says so."
         }
         Event::RingNotVoided => {
             "Before the next start run `forebay disk flush` for each disk that `forebay pool show PATH` names. Stop the daemon. Then remove the file, or run `blkdiscard --zeroout` for the device."
