@@ -38,6 +38,10 @@ pub(super) fn chain<R: LogReader>(
     chain.log.records.reserve(expected);
     chain.log.checksums.reserve(expected);
     let end = chain.join(walker, headers, walks)?;
+    if let Some((group, first)) = walker.cut(headers).and_then(|cut| cut.first) {
+        chain.end_before(first);
+        chain.log.next_group = chain.log.next_group.min(group);
+    }
     chain.check_missing(walker.durable)?;
     let Chain { mut log, joined, groups, .. } = chain;
     log.next_sequence = log.next_sequence.max(input.flushed.plus(1));
@@ -48,7 +52,8 @@ pub(super) fn chain<R: LogReader>(
     log.report = report;
     log.unused = std::mem::take(&mut walker.unused);
     let is_after_dead_start = headers.last().is_some_and(|last| last.generation > input.committed);
-    let (next, staged) = add_staged(input, &mut log, is_after_dead_start)?;
+    let hides_staged = walker.hides_staged(headers);
+    let (next, staged) = add_staged(input, &mut log, is_after_dead_start, hides_staged)?;
     drop_incomplete(&mut log);
     let newest = walker.durable.max(staged);
     if newest >= next {
@@ -93,9 +98,14 @@ impl Chain<'_> {
         let mut before = None;
         // Walks one after the other, in the same memory.
         let mut spare = headers.first().map(Walk::new);
+        let cut = walker.cut(headers);
+        let cut_ordinal = cut.map_or(u64::MAX, |cut| cut.lease.ordinal);
+        let first_cut = cut.and_then(|cut| cut.first);
+        let cut_group = first_cut.map_or(GroupNumber(u64::MAX), |first| first.0);
         for (index, header) in headers.iter().enumerate() {
             let segment = header.segment;
-            if !self.follows(header, before) {
+            let is_cut = header.ordinal > cut_ordinal || header.first_group >= cut_group;
+            if is_cut || !self.follows(header, before) {
                 self.found = Some(header.first_sequence);
                 return Ok(LogEnd::Gap { segment });
             }
@@ -110,7 +120,10 @@ impl Chain<'_> {
                 }
             };
             for (number, group) in walk.groups.iter().enumerate() {
-                let needed = self.input.flushed.max(walker.durable).plus(1);
+                if self.log.next_group >= cut_group {
+                    break;
+                }
+                let needed = self.input.flushed.max(walker.proven(index)).plus(1);
                 if group.end_sequence > needed
                     && let Some(page) = walker.torn_page(walk, group)?
                 {
@@ -149,17 +162,23 @@ impl Chain<'_> {
                 return Err(RecoverError::Segment { segment: header.segment, why });
             }
         }
+        self.end_before(first);
+        self.log.next_group = header.first_group;
+        self.log.next_sequence = first;
+        self.position = (header.segment, 1);
+        self.joined += 1;
+        Ok(())
+    }
+
+    /// Leaves out the records from this one on.
+    fn end_before(&mut self, first: Sequence) {
         while let Some(last) = self.log.records.last()
             && last.sequence >= first
         {
             self.log.checksums.truncate(last.first_checksum as usize);
             self.log.records.pop();
         }
-        self.log.next_group = header.first_group;
-        self.log.next_sequence = first;
-        self.position = (header.segment, 1);
-        self.joined += 1;
-        Ok(())
+        self.log.next_sequence = self.log.next_sequence.min(first);
     }
 
     /// Takes a group in, whose records are those up to `end` of the walk.
@@ -202,12 +221,13 @@ impl Chain<'_> {
 }
 
 /// Adds what stands in the staging file and did not reach the log. A start that died has left half a request out of the
-/// log: the parts of it that are staged have nothing to follow any more. Nor has what is behind a hole. Returns the sequence
+/// log: the parts of it that are staged have nothing to follow any more. Nor has what is behind a hole, or is hidden by one that nobody sees. Returns the sequence
 /// after what there is now, and the highest one that is staged.
 fn add_staged(
     input: &RecoverInput<'_>,
     log: &mut RecoveredLog,
     is_after_dead_start: bool,
+    hides_staged: bool,
 ) -> Result<(Sequence, Sequence), RecoverError> {
     let (mut next, mut newest) = (log.next_sequence, Sequence(0));
     for (index, page) in input.staged.iter().enumerate() {
@@ -232,6 +252,9 @@ fn add_staged(
                 continue;
             }
             newest = sequence;
+            if hides_staged {
+                continue;
+            }
             if sequence > next && input.accept_missing.is_some() {
                 continue;
             }

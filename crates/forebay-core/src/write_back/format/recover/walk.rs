@@ -1,9 +1,11 @@
 //! Reading: segment headers, summaries, groups from header to header, claims behind an end, data.
 
+pub(super) mod blind;
 mod take;
 
 use std::ops::Range;
 
+use blind::Blind;
 use take::{take, take_summary};
 
 use super::input::{LeasedSegment, LogReader, RecoverInput};
@@ -35,6 +37,10 @@ pub(super) struct Walker<'a, R> {
     pub unused: Vec<SegmentId>,
     /// Those among them without a header.
     unwritten: Vec<LeasedSegment>,
+    /// Those whose header may be lost, in a log that was accepted.
+    blind: Vec<Blind>,
+    /// See [`Walker::proven`].
+    proven: Vec<Sequence>,
     pub report: RecoveryReport,
 }
 
@@ -100,6 +106,8 @@ impl<'a, R: LogReader> Walker<'a, R> {
             durable: Sequence(0),
             unused: Vec::new(),
             unwritten: Vec::new(),
+            blind: Vec::new(),
+            proven: Vec::new(),
             report: RecoveryReport::default(),
         }
     }
@@ -114,9 +122,13 @@ impl<'a, R: LogReader> Walker<'a, R> {
         self.report.segments_leased = leased.len() as u32;
         let mut live: Vec<SegmentHeader> = Vec::new();
         for lease in leased {
-            let Some(header) = self.header(lease)? else {
-                self.unused.push(lease.segment);
+            let read = self.header(lease)?;
+            let Some(header) = read.flatten() else {
                 self.unwritten.push(*lease);
+                // Where it may have had one, the next start has to see it, too, until its own header is durable.
+                if !self.note_blind(lease, read.is_none(), live.last())? {
+                    self.unused.push(lease.segment);
+                }
                 continue;
             };
             self.report.segments_valid += 1;
@@ -135,11 +147,15 @@ impl<'a, R: LogReader> Walker<'a, R> {
         let wanted = self.input.flushed.plus(1);
         let start = live.iter().rposition(|header| header.first_sequence <= wanted).unwrap_or(0);
         self.unused.extend(live.drain(..start).map(|header| header.segment));
+        self.settle_blind(&live);
         Ok(live)
     }
 
-    /// The header of a leased segment; `None` when none was written since the lease.
-    fn header(&mut self, lease: &LeasedSegment) -> Result<Option<SegmentHeader>, RecoverError> {
+    /// The header of a leased segment, if one was written since the lease; `None` when it cannot be read, and that was accepted.
+    fn header(
+        &mut self,
+        lease: &LeasedSegment,
+    ) -> Result<Option<Option<SegmentHeader>>, RecoverError> {
         let segment = lease.segment;
         let mut page = [0; PAGE_LEN];
         let read = self.reader.read(segment, 0, &mut page);
@@ -149,11 +165,11 @@ impl<'a, R: LogReader> Walker<'a, R> {
         }
         // Otherwise it is what an earlier lease left, or a guest whose cache the segment had.
         if !SegmentHeader::is_of(&page, self.input.disk, lease) {
-            return Ok(None);
+            return Ok(Some(None));
         }
         match SegmentHeader::decode(&page) {
-            Ok(header) => Ok(Some(header)),
-            Err(SegmentInvalid::Absent) => Ok(None),
+            Ok(header) => Ok(Some(Some(header))),
+            Err(SegmentInvalid::Absent) => Ok(Some(None)),
             Err(why) => Err(RecoverError::Segment { segment, why }),
         }
     }
@@ -168,6 +184,9 @@ impl<'a, R: LogReader> Walker<'a, R> {
         let mut claimed = Sequence(0);
         for (index, header) in live.iter().enumerate().rev() {
             let next = live.get(index + 1);
+            if self.is_last_seen(live, index) {
+                claimed = Sequence(0);
+            }
             let is_claimed = next.is_some_and(|next| claimed.plus(1) >= next.first_sequence);
             if !is_claimed || self.input.walk_all {
                 let mut walk = Walk::new(header);
@@ -177,28 +196,31 @@ impl<'a, R: LogReader> Walker<'a, R> {
             }
             claimed = claimed.max(header.durable);
         }
-        self.hear(live, &walks);
+        self.durable = self.heard(live, &walks, self.input.durable);
+        self.prove(live, &walks);
         Ok(walks)
     }
 
     /// The claims, in order of the log. The claim of an orderly end comes after all of its
     /// session's segments. It comes before the segments of the starts behind it.
-    fn hear(&mut self, live: &[SegmentHeader], walks: &[Option<Walk>]) {
+    fn heard(&self, live: &[SegmentHeader], walks: &[Option<Walk>], noted: Sequence) -> Sequence {
+        let mut durable = Sequence(0);
         let ended = live.partition_point(|header| header.generation <= self.input.committed);
         for (index, header) in live.iter().enumerate() {
             if index == ended {
-                self.durable = self.durable.max(self.input.durable);
+                durable = durable.max(noted);
             }
             if index == ended || index > 0 && live[index - 1].generation < header.generation {
                 // What a restart left out, incomplete requests, is void whatever was claimed of it.
-                self.durable = self.durable.min(Sequence(header.first_sequence.0 - 1));
+                durable = durable.min(Sequence(header.first_sequence.0 - 1));
             }
             let claimed = walks[index].as_ref().map_or(header.durable, |walk| walk.claimed);
-            self.durable = self.durable.max(claimed);
+            durable = durable.max(claimed);
         }
         if ended == live.len() {
-            self.durable = self.durable.max(self.input.durable);
+            durable = durable.max(noted);
         }
+        durable
     }
 
     /// The contents of a segment before `next`, all claimed: from its summary, or by a walk.
