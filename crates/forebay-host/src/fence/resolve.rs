@@ -226,7 +226,7 @@ impl Sides {
 
     /// Both sides for people, and what each choice does.
     pub fn describe(&self) -> String {
-        let Undecided { dirty, cut, missing, .. } = &self.undecided;
+        let Undecided { dirty, cut, missing, is_unreadable, .. } = &self.undecided;
         let state = match self.record.flags.has(DiskFlags::UNRESOLVED) {
             true => "its write log was refused: decide about it",
             false if cut.is_some() || dirty.error.is_some() => {
@@ -252,7 +252,7 @@ impl Sides {
             text += &format!("  the log cannot be read: {error}\n");
         }
         if let Some(why) = cut {
-            text += &format!("  {}\n", words::cut(why, *missing));
+            text += &format!("  {}\n", words::cut(why, *missing, *is_unreadable));
         }
         text += &format!(
             "--use-log: primary storage is taken as it is, and the log ({}) is written over it when the disk is \
@@ -281,6 +281,11 @@ impl Sides {
         if let Some(error) = &self.undecided.dirty.error {
             anyhow::bail!("the log cannot be used: {error}. Only --discard-log is possible");
         }
+        ensure!(
+            !self.undecided.leaves_nothing(),
+            "nothing of the log can be read: {}. Copy the flash, and try that copy. Otherwise only --discard-log is possible",
+            self.undecided.cut.as_deref().unwrap_or_default()
+        );
         ensure!(
             self.undecided.end <= self.look.size,
             "primary storage has {} ({} bytes), the log writes up to byte {}: make it that long first",

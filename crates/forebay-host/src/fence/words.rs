@@ -394,15 +394,25 @@ pub(super) fn sides(
 }
 
 /// A log that can be used up to a point only, and what of it is lost then.
-pub(super) fn cut(why: &str, missing: u64) -> String {
+pub(super) fn cut(why: &str, missing: u64, is_unreadable: bool) -> String {
     let lost = match missing {
         0 => "no write behind that is known of: what is told of the log is all that can be read of it".to_owned(),
+        _ if is_unreadable => format!(
+            "at least {missing} writes that were durable or staged are lost with either decision: they cannot be read, or come \
+             after one that cannot. What is told of the log is what is left of it before them"
+        ),
         _ => format!(
             "at least {missing} writes that were durable or staged are lost, whatever is decided: they are missing, or come \
              after one that is. What is told of the log is what is left of it before them"
         ),
     };
-    format!("the log cannot be used whole: {why}; {lost}")
+    let copy = match is_unreadable {
+        true => {
+            ". What cannot be read now may be read again, or from a copy: copy the flash first, and decide when neither helps"
+        }
+        false => "",
+    };
+    format!("the log cannot be used whole: {why}; {lost}{copy}")
 }
 
 /// A sidecar in words.

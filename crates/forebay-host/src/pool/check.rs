@@ -177,7 +177,7 @@ fn check_summaries(
             .errors
             .push(format!("the log of disk '{name}': {unreadable} summaries cannot be read"));
     }
-    let reading = Reading { accept_missing: recover::accepted(record), walk_all: true };
+    let reading = Reading { accepted: recover::accepted(record), walk_all: true };
     match recover::find_by(file, tables, number, staged, reading) {
         Ok(walked) if walked.records == log.records && walked.checksums == log.checksums => {}
         Ok(_) => report.errors.push(format!(

@@ -303,20 +303,36 @@ pub(super) fn find(
     staged: &StagedGroups,
 ) -> Result<RecoveredLog, RecoverError> {
     let record = tables.disk(number).expect("there is such a disk");
-    let accept_missing = accepted(record);
-    find_by(file, tables, number, staged, Reading { accept_missing, walk_all: false })
+    let reading = Reading { accepted: accepted(record), walk_all: false };
+    find_by(file, tables, number, staged, reading)
 }
 
-/// How far a log goes at least that an administrator has accepted as it is; see [`Pool::use_log`].
-pub(super) fn accepted(record: &DiskRecord) -> Option<Sequence> {
-    record.flags.has(DiskFlags::ACCEPT_MISSING).then_some(record.log_end)
+/// What an administrator has accepted of a log; see [`Pool::use_log`].
+pub(super) fn accepted(record: &DiskRecord) -> Option<Accepted> {
+    let accepted = match record.log_end {
+        Sequence(0) => Accepted::Missing,
+        end => Accepted::UpTo(end),
+    };
+    record.flags.has(DiskFlags::ACCEPT_MISSING).then_some(accepted)
+}
+
+/// The damage that a log is used with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Accepted {
+    /// Any: it is shown for a decision.
+    Any,
+    /// Records are missing. The decision may be one of a former version, which noted no end and was never about pages that
+    /// cannot be read.
+    Missing,
+    /// Any, but the log goes up to this record at least.
+    UpTo(Sequence),
 }
 
 /// How a log is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// As far as it goes, although records are missing; up to this one at least.
-    pub accept_missing: Option<Sequence>,
+    /// As far as it goes, with such damage.
+    pub accepted: Option<Accepted>,
     /// The groups of all segments, also of those with a summary.
     pub walk_all: bool,
 }
@@ -327,12 +343,12 @@ pub(super) fn find_by(
     tables: &Tables,
     number: DiskNumber,
     staged: &StagedGroups,
-    Reading { accept_missing, walk_all }: Reading,
+    Reading { accepted, walk_all }: Reading,
 ) -> Result<RecoveredLog, RecoverError> {
     let record = tables.disk(number).expect("there is such a disk");
     let segments: Vec<LeasedSegment> = tables.leases.log_of(number).collect();
     let progress = tables.progress(number);
-    let input = RecoverInput {
+    let mut input = RecoverInput {
         disk: record.uuid,
         disk_size: record.size,
         segment_pages: tables.geometry().segment_pages(),
@@ -343,10 +359,24 @@ pub(super) fn find_by(
         committed: record.committed,
         pending: record.pending,
         staged: &staged.headers(),
-        accept_missing,
+        accept_missing: match accepted {
+            None | Some(Accepted::Missing) => None,
+            Some(Accepted::Any) => Some(Sequence(0)),
+            Some(Accepted::UpTo(end)) => Some(end),
+        },
         walk_all,
     };
-    recover(&input, &mut Reader::new(file, tables.geometry()))
+    let mut reader = Reader::new(file, tables.geometry());
+    match (recover(&input, &mut reader), accepted) {
+        (
+            Err(RecoverError::Missing { .. } | RecoverError::StagedGap { .. }),
+            Some(Accepted::Missing),
+        ) => {
+            input.accept_missing = Some(Sequence(0));
+            recover(&input, &mut reader)
+        }
+        (read, _) => read,
+    }
 }
 
 fn explain(error: &RecoverError, name: &str, path: &Path) -> anyhow::Error {

@@ -8,7 +8,7 @@ use forebay_core::flash_pool::progress::Progress;
 use forebay_core::ids::{Generation, Sequence, Uuid};
 use forebay_core::write_back::format::recover::{RecoverError, RecoveredLog};
 
-use super::recover::Reading;
+use super::recover::{Accepted, Reading};
 use super::{Dirty, Pool, host, recover, report, staging};
 use forebay_core::geometry::PAGE;
 
@@ -19,6 +19,8 @@ pub struct Undecided {
     pub dirty: Dirty,
     /// Why it cannot be used whole, but as far as that.
     pub cut: Option<String>,
+    /// A page cannot be read, which may be read again, or from a copy.
+    pub is_unreadable: bool,
     /// Writes that are lost then: they were durable or staged, and are not there any more, or come after one that is not.
     pub missing: u64,
     /// The end of the highest byte that it writes.
@@ -56,8 +58,8 @@ impl Pool {
     /// What the log of a disk holds, as far as it goes.
     pub fn undecided(&self, number: DiskNumber) -> Undecided {
         let staged = report::staged(&self.file, &self.tables, number).groups;
-        let read = |accept_missing| {
-            let reading = Reading { accept_missing, walk_all: false };
+        let read = |accepted| {
+            let reading = Reading { accepted, walk_all: false };
             recover::find_by(&self.file, &self.tables, number, &staged, reading)
         };
         let record = self.record(number);
@@ -70,7 +72,8 @@ impl Pool {
             undecided.last = undecided.last.max(newest(&why));
             // Nobody has claimed the newest ones.
             undecided.may_go_on = may_go_on;
-            let accepted = read(Some(Sequence(0)))?;
+            let accepted = read(Some(Accepted::Any))?;
+            undecided.is_unreadable = matches!(why, RecoverError::Read { .. });
             undecided.cut = Some(why.to_string());
             Ok(accepted)
         });
@@ -93,9 +96,12 @@ impl Pool {
     ) -> Result<()> {
         self.drop_cache(number)?;
         let mut record = self.record(number);
-        record.flags.0 &= !DiskFlags::UNRESOLVED.0;
+        let was_accepted = record.flags.has(DiskFlags::ACCEPT_MISSING);
+        record.flags.0 &= !(DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0);
         if undecided.cut.is_some() {
             record.flags.0 |= DiskFlags::ACCEPT_MISSING.0;
+        }
+        if undecided.cut.is_some() || was_accepted {
             // What is in the staging file may go with the host until the disk is served.
             record.log_end = undecided.usable;
         }
@@ -172,6 +178,12 @@ fn newest(why: &RecoverError) -> Sequence {
 }
 
 impl Undecided {
+    /// Nothing on flash is left before the first page that cannot be read. A decision to use that looks like one of a former
+    /// version, which was never about such pages, and a start refuses it.
+    pub fn leaves_nothing(&self) -> bool {
+        self.is_unreadable && self.usable == Sequence(0)
+    }
+
     fn take(&mut self, log: &RecoveredLog) {
         self.dirty.records = log.records.len() as u64;
         self.dirty.bytes = log.checksums.len() as u64 * PAGE;

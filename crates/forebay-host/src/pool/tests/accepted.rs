@@ -1,6 +1,6 @@
 //! A damaged log that an administrator accepts: it goes on up to the damage, and nothing behind that is used.
 
-use forebay_core::flash_pool::disk::Evidence;
+use forebay_core::flash_pool::disk::{DiskFlags, Evidence};
 use forebay_core::ids::Sequence;
 use std::os::unix::fs::FileExt;
 
@@ -155,4 +155,57 @@ fn a_flash_that_reads_worse_after_the_decision_needs_another_one() {
     let again = left.check_cut(&mut pool, "records up to 2 were durable", 1, 2);
     left.check_used(&mut pool, &again, 1);
     medium::disarm(&left.path(), None);
+}
+
+#[test]
+fn a_decision_about_a_log_that_is_whole_again_takes_the_one_before_back() {
+    let left = left(4, false);
+    let mut pool = left.pool();
+    medium::spoil(&[left.group(3)]);
+    let undecided = left.check_cut(&mut pool, "cannot read segment", 2, 1);
+    pool.use_log(left.number, &undecided, settled()).unwrap();
+    medium::disarm(&left.path(), None);
+    let whole = pool.undecided(left.number);
+    assert_eq!((&whole.cut, whole.dirty.records), (&None, 4));
+    pool.use_log(left.number, &whole, settled()).unwrap();
+    assert_eq!(pool.record(left.number).log_end, Sequence(4));
+    medium::spoil(&[left.group(3)]);
+    let again = left.check_cut(&mut pool, "cannot read segment", 2, 2);
+    left.check_used(&mut pool, &again, 2);
+    medium::disarm(&left.path(), None);
+}
+
+#[test]
+fn a_decision_of_a_former_version_is_about_missing_records_alone() {
+    let decide = |pool: &mut Pool, left: &Left| {
+        let mut record = pool.record(left.number);
+        record.flags.0 |= DiskFlags::ACCEPT_MISSING.0;
+        record.log_end = Sequence(0);
+        pool.tables.set_disk(&pool.file, left.number, Some(record)).unwrap();
+    };
+    let left = left(4, false);
+    let mut pool = left.pool();
+    decide(&mut pool, &left);
+    medium::spoil(&[left.group(3)]);
+    let undecided = left.check_cut(&mut pool, "cannot read segment", 2, 1);
+    left.check_used(&mut pool, &undecided, 2);
+    medium::disarm(&left.path(), None);
+    let left = self::left(4, false);
+    let mut pool = left.pool();
+    decide(&mut pool, &left);
+    left.rot(2);
+    let generation = pool.begin_session(left.number).unwrap();
+    let log = pool.open_log(left.number, generation, None).unwrap();
+    assert_eq!(log.found.records.len(), 1);
+}
+
+#[test]
+fn a_log_of_which_nothing_can_be_read_is_not_used() {
+    let left = left(4, false);
+    let mut pool = left.pool();
+    medium::spoil(&[left.group(1)]);
+    let undecided = left.check_cut(&mut pool, "cannot read segment", 0, 3);
+    assert!(undecided.leaves_nothing() && undecided.is_unreadable);
+    medium::disarm(&left.path(), None);
+    left.check_discarded(&mut pool, &undecided);
 }
