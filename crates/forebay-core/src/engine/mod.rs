@@ -228,7 +228,7 @@ impl Engine {
     /// buffer ask again between two calls: at their turn nobody else gets one before the second.
     pub fn proceed(&mut self, now: Nanos, actions: &mut Actions) {
         self.shared.buffers.carried_out();
-        self.parts.requests.buffer_queue.begin_proceed();
+        self.parts.requests.buffer_queue.begin_proceed(now);
         if self.parts.has_to_proceed() {
             let (parts, mut cx) = self.at(now, actions);
             parts.proceed(&mut cx);

@@ -38,11 +38,13 @@ pub(crate) struct BufferQueue {
     /// So many of them come before the clients; [`NOBODY`]: no client waits. Looked at with each write.
     before_clients: u32,
     turn: Turn,
-    /// When their turn ends although they ask; never while it is not theirs.
+    /// When their turn ends although they ask and requests wait; never while it is not theirs.
     ends_at: Nanos,
+    /// That is to be so much later: with the next `Engine::proceed`, which knows the time.
+    has_hope: bool,
     /// None begins before.
     none_before: Nanos,
-    /// Pages that were free when a client was refused last.
+    /// The most pages that were free when a client was refused in this turn.
     free: u32,
 }
 
@@ -62,7 +64,15 @@ impl BufferQueue {
     pub(crate) fn new(requests_max: u32) -> BufferQueue {
         let requests = VecDeque::with_capacity(requests_max as usize);
         let (turn, ends_at, none_before) = (Turn::GoesOn, Nanos::NEVER, Nanos(0));
-        BufferQueue { requests, before_clients: NOBODY, turn, ends_at, none_before, free: 0 }
+        BufferQueue {
+            requests,
+            before_clients: NOBODY,
+            turn,
+            ends_at,
+            has_hope: false,
+            none_before,
+            free: 0,
+        }
     }
 
     /// True when neither a request nor a client waits.
@@ -129,26 +139,33 @@ impl BufferQueue {
             NOBODY if now < self.none_before => {}
             NOBODY => {
                 (self.before_clients, self.turn) = (self.requests.len() as u32, Turn::GoesOn);
-                self.free = free;
+                (self.free, self.has_hope) = (free, false);
             }
             0 => {
                 if self.turn == Turn::Unused {
                     self.turn = Turn::GoesOn;
                 }
-                if self.ends_at == Nanos::NEVER || free > self.free {
-                    self.ends_at = now.plus(PATIENCE);
+                // Alone they hold nobody up.
+                if !self.requests.is_empty() {
+                    self.has_hope |= self.ends_at == Nanos::NEVER || free > self.free;
+                    self.free = self.free.max(free);
                 }
-                self.free = free;
             }
             _ => {}
         }
     }
 
     /// The engine is to proceed: clients have had the time since the last time.
-    pub(crate) fn begin_proceed(&mut self) {
-        if self.is_turn_of_clients() && self.turn != Turn::GoesOn {
-            (self.before_clients, self.ends_at) = (NOBODY, Nanos::NEVER);
+    pub(crate) fn begin_proceed(&mut self, now: Nanos) {
+        if !self.is_turn_of_clients() {
+            return;
         }
+        if self.turn != Turn::GoesOn {
+            (self.before_clients, self.ends_at) = (NOBODY, Nanos::NEVER);
+        } else if self.has_hope {
+            self.ends_at = now.plus(PATIENCE);
+        }
+        self.has_hope = false;
     }
 
     /// When the turn of the clients ends although they ask.
@@ -159,8 +176,10 @@ impl BufferQueue {
     /// Ends it, when that is due.
     pub(crate) fn end_late_turn(&mut self, now: Nanos) {
         if self.ends_at <= now {
-            (self.before_clients, self.ends_at) = (NOBODY, Nanos::NEVER);
-            self.none_before = now.plus(PAUSE);
+            self.ends_at = Nanos::NEVER;
+            if self.has_requests() {
+                (self.before_clients, self.none_before) = (NOBODY, now.plus(PAUSE));
+            }
         }
     }
 
@@ -173,7 +192,8 @@ impl BufferQueue {
 
     /// True when requests go on with the next `Engine::proceed`, should no client ask before.
     pub(crate) fn wants_to_proceed(&self) -> bool {
-        self.is_turn_of_clients() && self.turn != Turn::GoesOn && self.has_requests()
+        self.is_turn_of_clients()
+            && (self.has_hope || self.turn != Turn::GoesOn && self.has_requests())
     }
 
     fn is_turn_of_clients(&self) -> bool {

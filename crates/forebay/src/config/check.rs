@@ -75,7 +75,7 @@ pub fn unattached(spec: &DaemonSpec) -> Result<(), ValueError> {
         Some(pair) if pair[0].ends_with(":0") && !pair[0].starts_with('/') => {
             Err(ValueError(format!(
                 "two listeners use the address {}; addresses must differ: port 0 is any that is free, and Forebay tells \
-                 listeners apart by the address of the configuration. Give each a port, or both disks one [[nbd]] listener",
+                 listeners apart by the address of the configuration. Give each a port, or all disks one listener",
                 pair[0]
             )))
         }

@@ -238,9 +238,14 @@ impl WriteLogSpec {
             accepts_data_loss,
         } = self;
         let FlushSemantics(is_deferred) = flush;
+        let journaled = forebay_core::config::DestageOrder::Journaled;
+        let place = match order.is_none_or(|order| order.0 == journaled) {
+            true => JOURNAL_UNSAID,
+            false => "none",
+        };
         let mut settings = vec![
             ("destage-order", order.map_or(ORDER_UNSAID.to_owned(), |order| order.to_string())),
-            ("destage-journal", journal.clone().unwrap_or_else(|| JOURNAL_UNSAID.to_owned())),
+            ("destage-journal", journal.clone().unwrap_or_else(|| place.to_owned())),
             ("destage-barrier", barrier.to_string()),
             ("max-destage-rate", or_none(rate_max.map(Size).as_ref())),
             ("flush-semantics", flush.to_string()),

@@ -73,7 +73,7 @@ fn what_is_doubtful_of_a_trace_is_told_and_one_without_a_request_is_an_error() {
     let error = String::from_utf8(output.stderr).unwrap();
     for part in [
         "line 2: the last line has no end of line",
-        "1 requests come after later ones, by up to 7.0 s (line 2)",
+        "1 request comes after later ones, by up to 7.0 s (line 2)",
         "1 request has a time before that of the first one, from which times count: such a time counts as 0",
     ] {
         assert_eq!(error.matches(part).count(), 1, "{part}: {error}");

@@ -373,3 +373,30 @@ fn reads_that_wait_for_buffers_of_hung_ones_all_have_their_time() {
     }
     assert!((1..5).all(|tag| rig.replied(tag).1 == IoStatus::Ok), "{:?}", rig.events);
 }
+
+/// The engine learns the time with its next call, and clients ask before it.
+#[test]
+fn a_client_that_asks_after_a_long_silence_has_its_turn() {
+    let mut rig = crowded();
+    rig.read(1, 0, 32 << 20);
+    let ask = |rig: &mut Rig| {
+        assert!(rig.engine.write_buffer(ByteRange::at(96 << 20, LONG)).is_none());
+    };
+    rig.now = Nanos::from_millis(5_000);
+    ask(&mut rig);
+    let range = ByteRange::at(64 << 20, 4096);
+    let request = Request { tag: RequestTag(2), range, op: Op::Read { no_admit: false } };
+    rig.engine.submit(rig.now, request, &mut rig.actions).expect("a free place");
+    rig.now = Nanos::from_millis(10_000);
+    ask(&mut rig);
+    rounds(&mut rig, ask);
+    rig.engine.tick(rig.now, &mut rig.actions);
+    rounds(&mut rig, ask);
+    assert_eq!(rig.pending.len(), 1, "the read waits behind the client");
+    let ends = rig.engine.next_deadline();
+    assert_eq!(ends, Nanos::from_millis(10_500));
+    rig.now = ends;
+    rig.engine.tick(rig.now, &mut rig.actions);
+    rounds(&mut rig, ask);
+    assert_eq!(rig.pending.len(), 2);
+}

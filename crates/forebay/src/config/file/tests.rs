@@ -105,7 +105,7 @@ fn two_listeners_at_any_free_port_are_refused_with_the_reason() {
     };
     let error = read(&(disk("a") + &disk("b"))).unwrap_err();
     let why = "two listeners use the address h:0; addresses must differ: port 0 is any that is free, and Forebay tells \
-               listeners apart by the address of the configuration. Give each a port, or both disks one [[nbd]] listener";
+               listeners apart by the address of the configuration. Give each a port, or all disks one listener";
     assert!(error.contains(why), "{error}");
 }
 
