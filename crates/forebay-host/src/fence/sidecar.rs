@@ -4,9 +4,8 @@
 //! state folder of this host ([`crate::folders::state_folder`]), under the hash of who it is: evidence of what this
 //! host did, and of nothing else.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,8 +13,6 @@ use forebay_backends::Probe;
 use forebay_core::flash_pool::fence::SidecarFound;
 use forebay_core::flash_pool::sidecar::{SIDECAR_MAX, Sidecar, SidecarState};
 use forebay_core::ids::Uuid;
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::pool::GOES_WITH_DEVICE;
@@ -154,7 +151,7 @@ pub(super) fn read(path: Option<&Path>) -> Found {
     let mut bytes = Vec::new();
     // A byte more than it may have: what is too long is not a sidecar.
     let limit = SIDECAR_MAX as u64 + 1;
-    match open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
+    match File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
         Ok(_) => match Sidecar::decode(&bytes) {
             Ok(sidecar) => Found::There(sidecar),
             Err(why) => Found::Unreadable(why.to_string()),
@@ -163,23 +160,6 @@ pub(super) fn read(path: Option<&Path>) -> Found {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Found::Missing,
             _ => Found::Unreadable(error.to_string()),
         },
-    }
-}
-
-/// Opens a sidecar to read it. Who may write in the folder may have put something else there: a link is not followed, as
-/// [`replace`] does not, and a pipe holds nobody up.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
-            return Err(io::Error::other("it is a symbolic link"));
-        }
-        file => file?,
-    };
-    match file.metadata()?.file_type() {
-        kind if kind.is_file() => Ok(file),
-        kind if kind.is_dir() => Err(io::Error::other("it is a folder")),
-        _ => Err(io::Error::other("it is a special file")),
     }
 }
 
@@ -339,23 +319,6 @@ mod tests {
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(!new_path(&path).is_symlink());
-    }
-
-    #[test]
-    fn what_is_no_file_is_no_sidecar_and_holds_nobody_up() {
-        let folder = tempfile::tempdir().unwrap();
-        let check = |name: &str, expect: &str| match read(Some(&folder.path().join(name))) {
-            Found::Unreadable(why) => assert_eq!(why, expect, "{name}"),
-            found => panic!("{name}: {found:?}"),
-        };
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("pipe"), mode).unwrap();
-        check("pipe", "it is a special file");
-        fs::create_dir(folder.path().join("folder")).unwrap();
-        check("folder", "it is a folder");
-        fs::write(folder.path().join("file"), "").unwrap();
-        std::os::unix::fs::symlink("file", folder.path().join("link")).unwrap();
-        check("link", "it is a symbolic link");
     }
 
     #[test]
