@@ -321,8 +321,8 @@ pub(super) fn accepted(record: &DiskRecord) -> Option<Accepted> {
 pub(super) enum Accepted {
     /// Any: it is shown for a decision.
     Any,
-    /// Records are missing. The decision may be one of a former version, which noted no end and was never about pages that
-    /// cannot be read.
+    /// Records are missing. The decision may be one of a former version, which noted no end of its own and was never about
+    /// pages that cannot be read.
     Missing,
     /// Any, but the log goes up to this record at least.
     UpTo(Sequence),
