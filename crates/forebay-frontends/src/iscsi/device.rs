@@ -34,10 +34,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_core::geometry::SECTOR;
 use forebay_io::reactor::SocketId;
-use slab::Slab;
 
 mod aborts;
+mod members;
 mod place;
+
+use members::{Member, Members};
 
 use super::order::{Order, Stage};
 use crate::client::{DiskId, Permission};
@@ -64,7 +66,7 @@ pub struct Device {
     awaited: Vec<Lun>,
     /// How often units came or went.
     changes: u64,
-    members: Slab<Member>,
+    members: Members,
     /// Bytes of data that wait for memory.
     held: usize,
     /// Disks of units whose sessions have notes that they may not have looked at.
@@ -125,21 +127,6 @@ pub struct Unit {
     pub keeper: Option<Box<dyn Keeper>>,
 }
 
-/// A session, as the others know it.
-#[derive(Debug)]
-struct Member {
-    initiator: Initiator,
-    /// None while it is on its way to another shard.
-    socket: Option<SocketId>,
-    /// The relative identifier of the target port.
-    port: u16,
-    /// With each unit; none once it was ended.
-    nexuses: Vec<NexusId>,
-    notes: Vec<Note>,
-    /// The initiator has logged out.
-    is_leaving: bool,
-}
-
 /// Effects from outside on a session's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
@@ -174,7 +161,7 @@ impl Device {
             luns: Vec::new(),
             awaited: Vec::new(),
             changes: 0,
-            members: Slab::new(),
+            members: Members::default(),
             held: 0,
             noted: Vec::new(),
             ended: Vec::new(),
@@ -201,7 +188,7 @@ impl Device {
         self.changes += 1;
         self.luns = self.shown().map(|unit| unit.lun).collect();
         self.luns.sort_unstable();
-        for (_, member) in &self.members {
+        for (_, member) in &self.members.all {
             let known = self.units.iter_mut().zip(&member.nexuses).enumerate();
             for (_, (unit, nexus)) in known.filter(|(place, _)| *place != changed) {
                 unit.logical.luns_changed(*nexus);
@@ -232,10 +219,7 @@ impl Device {
 
     /// A session begins; an older one of the same initiator port ends. Its number.
     pub fn join(&mut self, initiator: Initiator, port: u16, socket: Option<SocketId>) -> usize {
-        let same = |(_, member): &(usize, &Member)| {
-            member.initiator == initiator && !member.nexuses.is_empty()
-        };
-        if let Some(old) = self.members.iter().find(same).map(|(key, _)| key) {
+        if let Some(old) = self.members.current(&initiator) {
             self.end(old);
         }
         self.beside.iter_mut().for_each(|beside| beside.comes_back(&initiator));
@@ -243,35 +227,33 @@ impl Device {
         let units = self.units.iter_mut().zip(&self.beside);
         let nexuses = units.map(|(unit, beside)| beside.attach(unit, nexus.clone())).collect();
         let (notes, is_leaving) = (Vec::new(), false);
-        self.members.insert(Member { initiator, socket, port, nexuses, notes, is_leaving })
+        self.members.add(Member { initiator, socket, port, nexuses, notes, is_leaving })
     }
 
     /// The initiator of a session has logged out.
     pub fn log_out(&mut self, session: usize) {
-        self.members[session].is_leaving = true;
+        self.members.all[session].is_leaving = true;
     }
 
     /// A session is over.
     pub fn leave(&mut self, session: usize) {
         let member = self.members.remove(session);
         self.detach(&member.nexuses);
-        let is_here =
-            |(_, it): (usize, &Member)| it.initiator == member.initiator && !it.nexuses.is_empty();
-        if !member.is_leaving && !self.members.iter().any(is_here) {
+        if !member.is_leaving && self.members.current(&member.initiator).is_none() {
             self.beside.iter_mut().for_each(|beside| beside.cut_off(&member.initiator));
         }
     }
 
     /// The session's socket is another one, or none; false when the session was ended.
     pub fn move_socket(&mut self, session: usize, socket: Option<SocketId>) -> bool {
-        let member = &mut self.members[session];
+        let member = &mut self.members.all[session];
         member.socket = socket;
         !member.nexuses.is_empty()
     }
 
     /// The session's nexus with a unit; `None` when the session was ended.
     pub fn nexus(&self, session: usize, unit: usize) -> Option<NexusId> {
-        self.members[session].nexuses.get(unit).copied()
+        self.members.all[session].nexuses.get(unit).copied()
     }
 
     /// Events of the session since the last call.
@@ -279,7 +261,7 @@ impl Device {
         if self.owed > 0 {
             self.take_stored();
         }
-        std::mem::take(&mut self.members[session].notes)
+        std::mem::take(&mut self.members.all[session].notes)
     }
 
     /// The answer of a logical unit to a command of a session, or to the parameters that it asked
@@ -294,7 +276,7 @@ impl Device {
     ) -> Outcome {
         let command = Command { cdb, data_out, luns: &self.luns };
         let Some(unit) = unit else { return Outcome::Done(scsi::absent(&command)) };
-        let Some(nexus) = self.members[session].nexuses.get(unit) else {
+        let Some(nexus) = self.members.all[session].nexuses.get(unit) else {
             return Outcome::Done(Response::of(Status::Busy));
         };
         let logical = &mut self.units[unit].logical;
@@ -330,7 +312,7 @@ impl Device {
             self.note_aborted(unit, Cause::Preempted, |_, member| member.is_one_of(unit, &abort));
             // Whoever has that place by now waits for nothing of this unit.
             if let Some(member) =
-                self.beside[unit].waits.take().and_then(|it| self.members.get_mut(it))
+                self.beside[unit].waits.take().and_then(|it| self.members.all.get_mut(it))
             {
                 member.notes.push(Note::Stored(unit, response));
             }
@@ -472,7 +454,7 @@ impl Device {
 
     /// Who has a session.
     pub fn sessions(&self) -> impl Iterator<Item = &Initiator> {
-        self.members.iter().map(|(_, member)| &member.initiator)
+        self.members.all.iter().map(|(_, member)| &member.initiator)
     }
 
     fn detach(&mut self, nexuses: &[NexusId]) {
@@ -480,19 +462,5 @@ impl Device {
             unit.logical.detach(*nexus);
         }
         self.is_told_late = true;
-    }
-}
-
-impl Member {
-    /// Whether its nexus with a unit is one of these.
-    fn is_one_of(&self, unit: usize, nexuses: &[NexusId]) -> bool {
-        self.nexuses.get(unit).is_some_and(|nexus| nexuses.contains(nexus))
-    }
-
-    /// Once, however often it happened.
-    fn note(&mut self, note: Note) {
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
     }
 }

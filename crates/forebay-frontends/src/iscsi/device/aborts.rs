@@ -20,7 +20,8 @@ impl Device {
         is_hit: impl Fn(usize, &Member) -> bool,
     ) {
         let mut is_any = false;
-        for (_, member) in self.members.iter_mut().filter(|(key, member)| is_hit(*key, member)) {
+        for (_, member) in self.members.all.iter_mut().filter(|(key, member)| is_hit(*key, member))
+        {
             member.note(Note::Aborted(unit, cause));
             is_any = true;
         }
@@ -43,7 +44,7 @@ impl Device {
         };
         if cause == Cause::Cleared
             && !answers
-            && let Some(nexus) = self.members[session].nexuses.get(unit)
+            && let Some(nexus) = self.members.all[session].nexuses.get(unit)
         {
             logical.cleared(*nexus);
         }
@@ -55,13 +56,13 @@ impl Device {
         self.note_aborted(unit, Cause::Preempted, |key, member| {
             key != by && member.is_one_of(unit, nexuses)
         });
-        self.members[by].is_one_of(unit, nexuses)
+        self.members.all[by].is_one_of(unit, nexuses)
     }
 
     /// Every session but `by` is over.
     pub fn end_others(&mut self, by: usize) {
         let others: Vec<usize> =
-            self.members.iter().map(|(key, _)| key).filter(|key| *key != by).collect();
+            self.members.all.iter().map(|(key, _)| key).filter(|key| *key != by).collect();
         others.into_iter().for_each(|key| self.end(key));
     }
 
@@ -72,13 +73,13 @@ impl Device {
 
     /// A session is over: it hears of it, and its nexuses are gone at once.
     pub(super) fn end(&mut self, session: usize) {
-        let member = &mut self.members[session];
+        let member = &mut self.members.all[session];
         if member.notes.contains(&Note::Ended) || member.nexuses.is_empty() {
             return;
         }
         member.notes.push(Note::Ended);
         self.ended.extend(member.socket.take());
-        let nexuses = std::mem::take(&mut member.nexuses);
+        let nexuses = self.members.end(session);
         self.detach(&nexuses);
     }
 }

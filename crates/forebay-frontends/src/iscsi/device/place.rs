@@ -39,7 +39,7 @@ impl Device {
             cached: 0,
             turns_off: 0,
         };
-        for (_, member) in self.members.iter_mut().filter(|(_, it)| !it.nexuses.is_empty()) {
+        for (_, member) in self.members.all.iter_mut().filter(|(_, it)| !it.nexuses.is_empty()) {
             let nexus = Nexus { initiator: member.initiator.clone(), port: member.port };
             let nexus = beside.attach(&mut unit, nexus);
             match before {
