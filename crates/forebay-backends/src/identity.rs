@@ -124,25 +124,33 @@ pub(crate) fn is_buffered_loop(device: BorrowedFd<'_>) -> bool {
 }
 
 /// True of a device that this host puts together, and may keep on it where data lie: a loop device over a file, one of the
-/// device mapper, but for paths to the same storage, or one that is served by a process (NBD, ublk).
+/// device mapper, but for paths to the same storage, a cache, one that is served by a process (NBD, ublk), or one that lies
+/// on such a device. True as well of one of which the kernel tells nothing.
 pub(crate) fn is_mapped(device: BorrowedFd<'_>) -> bool {
-    in_sysfs(device).is_some_and(|folder| puts_together(&folder))
+    in_sysfs(device).is_none_or(|folder| puts_together(&folder))
 }
 
 fn puts_together(folder: &Path) -> bool {
-    // A partition of such paths is `part1-mpath-`, and so on.
-    let is_mapper = |uuid: String| !uuid.contains("mpath-");
-    let is_served = |name: &OsStr| {
+    let is_put = |name: &OsStr| {
         let is_of = |kind: &str| name.as_bytes().starts_with(kind.as_bytes());
-        is_of("nbd") || is_of("ublkb")
+        is_of("nbd") || is_of("ublkb") || is_of("bcache")
     };
     let of = |folder: &Path| {
+        let below = fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
         folder.join("loop").is_dir()
-            || line(&folder.join("dm/uuid")).is_some_and(is_mapper)
-            || folder.file_name().is_some_and(is_served)
+            || folder.join("dm").is_dir() && !is_path(&folder.join("dm/uuid"))
+            || folder.file_name().is_some_and(is_put)
+            || below.filter_map(|it| it.path().canonicalize().ok()).any(|it| puts_together(&it))
     };
     // A partition lies in the folder of its device.
     of(folder) || folder.parent().is_some_and(of)
+}
+
+/// True for paths to the same storage, and for a partition of them (`part1-mpath-`, and so on).
+fn is_path(uuid: &Path) -> bool {
+    let uuid = line(uuid).unwrap_or_default();
+    let whole = uuid.split_once('-').filter(|(part, _)| part.starts_with("part"));
+    whole.map_or(&*uuid, |(_, rest)| rest).starts_with("mpath-")
 }
 
 /// False for a block device that discards nothing.
@@ -257,6 +265,16 @@ mod tests {
         sysfs("loop0", &[("loop/backing_file", "/x"), ("loop/offset", "0")]);
         sysfs("nbd0/nbd0p1", &[("partition", "1\n")]);
         sysfs("ublkb0", &[("serial", "x")]);
+        sysfs("bcache0", &[("serial", "x")]);
+        sysfs("by-hand", &[("dm/uuid", "\n")]);
+        sysfs("crypt", &[("dm/uuid", "CRYPT-LUKS2-00-mpath-x")]);
+        sysfs("md0", &[("md/uuid", "1:2")]);
+        sysfs("md1", &[("md/uuid", "3:4")]);
+        for (device, below) in [("md0", "sdb"), ("md1", "thin/thin1"), ("paths", "sdb")] {
+            fs::create_dir_all(folder.path().join(device).join("slaves")).unwrap();
+            let link = folder.path().join(device).join("slaves/below");
+            std::os::unix::fs::symlink(folder.path().join(below), link).unwrap();
+        }
         for (device, expect) in [
             ("thin", true),
             ("thin/thin1", true),
@@ -264,6 +282,11 @@ mod tests {
             ("nbd0", true),
             ("nbd0/nbd0p1", true),
             ("ublkb0", true),
+            ("bcache0", true),
+            ("by-hand", true),
+            ("crypt", true),
+            ("md0", false),
+            ("md1", true),
             ("paths", false),
             ("sdb", false),
         ] {
