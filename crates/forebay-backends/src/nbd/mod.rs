@@ -365,11 +365,10 @@ impl NbdBackend {
         if cx.now < self.due.check_at {
             return;
         }
-        let oldest = self.requests.oldest_sent();
-        self.due.check_at = oldest.map_or(Nanos::NEVER, |sent| sent.plus(self.uri.timeout));
+        self.due.check_at = self.requests.due(self.uri.timeout);
         if self.due.check_at <= cx.now {
-            let timeout = crate::duration::exact(self.uri.timeout).to_string();
-            self.settle_session(cx, format!("no answer within {timeout}"));
+            let timeout = crate::duration::exact(self.uri.timeout);
+            self.settle_session(cx, format!("no answer in time (timeout={timeout})"));
         }
     }
 }

@@ -25,6 +25,9 @@ use crate::backend::{BackendEvent, BackendIo};
 
 /// Parts of one request on their way at a time.
 const PARTS_MAX: u32 = 16;
+/// Times as long as another I/O a flush or a discard may take: a server may have gigabytes in its cache to write. To ask for
+/// the same again on a new session would only give it more to do.
+const PATIENCE: u64 = 10;
 /// Sessions that may end while a request waits for its answer: it may be the one that ends them.
 const REPLAYS_MAX: u32 = 8;
 
@@ -344,10 +347,18 @@ impl Requests {
             .filter_map(|(_, part)| part.connection)
     }
 
-    /// When the part that has waited longest was sent.
-    pub(super) fn oldest_sent(&self) -> Option<Nanos> {
+    /// When the first part on its way has waited too long, with so much time for one; [`Nanos::NEVER`] when none is.
+    pub(super) fn due(&self, timeout: Nanos) -> Nanos {
+        let due = |part: &Part| {
+            let patience = match self.requests[part.request].io.op {
+                IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } => PATIENCE,
+                IoOp::Read { .. } | IoOp::Write { .. } => 1,
+                IoOp::Extents | IoOp::Progress { .. } => 1,
+            };
+            part.sent_at.plus(Nanos(timeout.0.saturating_mul(patience)))
+        };
         let sent = self.parts.iter().filter(|(_, part)| part.connection.is_some());
-        sent.map(|(_, part)| part.sent_at).min()
+        sent.map(|(_, part)| due(part)).min().unwrap_or(Nanos::NEVER)
     }
 }
 

@@ -334,6 +334,30 @@ fn a_server_that_does_not_answer_in_time_loses_the_session() {
 }
 
 #[test]
+fn a_flush_may_take_longer_than_a_write() {
+    const SECOND: u64 = 1_000_000_000;
+    for (seconds, sessions) in [(9, ""), (10, "-")] {
+        let server = Server::start(Script::bad(|connection, _, command| match command {
+            Command::Flush if connection == 0 => Misdeed::LateAnswer,
+            _ => Misdeed::None,
+        }));
+        let mut bench = server.bench("&connections=1&timeout=1s");
+        bench.now = Some(Nanos(0));
+        assert_eq!(bench.write(ByteRange::at(0, 4096), 1), IoStatus::Ok);
+        let flush = bench.submit(IoOp::Flush, ByteRange::default());
+        for second in 1..=seconds {
+            assert_eq!(bench.sessions, "");
+            bench.at_time(Nanos(second * SECOND));
+        }
+        assert_eq!(bench.sessions, sessions);
+        server.shared.open_gate();
+        if sessions.is_empty() {
+            assert_eq!(bench.end_of(flush), IoStatus::Ok);
+        }
+    }
+}
+
+#[test]
 fn a_request_that_was_answered_is_never_sent_again() {
     let server = Server::start(Script::bad(|connection, _, command| match (connection, command) {
         (0, Command::Read) => Misdeed::Close,
