@@ -12,7 +12,7 @@ import test_vhost
 from bed import MIB, eventually, pattern, test
 from test_block import loop_device
 from test_primary import nbdkit
-from test_reload import Load, Served, client, disk
+from test_reload import Load, Served, client, disk, images
 from test_reopen import begin, finish
 from test_settings import told
 from test_soak import SIZE
@@ -371,3 +371,21 @@ def a_disk_on_a_loop_device_goes_to_another_shard_and_is_opened_again(bed):
             assert bytes(a.pread(4096, 0)) == pattern(0, 4096, round)
         a.shutdown()
         assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_at_its_limit_goes_to_another_shard(bed):
+    images(bed, "a")
+    served = Served(bed, disk(bed, "a", 'bandwidth-limit = "4KiB"\n'))
+    handle = client(bed, "a")
+    handle.pread(16384, 0)
+    buffers, answered = [nbd.Buffer(16384) for _ in range(32)], []
+    for at, buffer in enumerate(buffers):
+        handle.aio_pread(buffer, at * 16384, completion=lambda error: answered.append(error.value) or 1)
+    eventually(lambda: served.stats("a")["counters"]["requests_limited"] == 32, "all wait for the limit")
+    at = shards(bed, served.control)["a"]
+    assert move(bed, served.control, "a", "--to", str(1 - at))["to"] == 1 - at
+    while len(answered) < 32:
+        handle.poll(1000)
+    assert answered == [0] * 32, answered
+    assert served.server.stop() == 0

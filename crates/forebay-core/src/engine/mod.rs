@@ -280,6 +280,20 @@ impl Engine {
         self.shared.ios.iter().any(|(_, io)| io.kind.writes_flash())
     }
 
+    /// What the limits of the disk hold back goes now: whoever takes nothing new waits until all is answered.
+    pub fn let_limited_go(&mut self, now: Nanos, actions: &mut Actions) {
+        if self.parts.requests.limiter.held() > 0 {
+            let (parts, mut cx) = self.at(now, actions);
+            parts.release_all_held(&mut cx);
+            parts.run(&mut cx);
+        }
+    }
+
+    /// True when a request would be [`Busy`], unless it is answered at once.
+    pub fn is_full(&self) -> bool {
+        self.parts.requests.is_full()
+    }
+
     /// True when no client waits for an answer, or has a buffer.
     pub fn owes_nothing(&self) -> bool {
         self.parts.requests.taken() == 0 && self.shared.lent == 0

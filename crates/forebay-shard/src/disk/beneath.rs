@@ -38,6 +38,7 @@ impl ShardDisk {
             return Err(QUIESCED.to_owned());
         }
         self.port.is_held = true;
+        self.port.engine.let_limited_go(now, &mut self.port.actions);
         let is_told = self.port.actions.list.is_empty() && !self.turn.has_more;
         Ok(is_sent && is_told && self.port.engine.owes_nothing())
     }

@@ -233,3 +233,20 @@ fn a_disk_that_ends_holds_nothing_back_whatever_its_limits() {
     }
     assert!(rig.engine.is_idle());
 }
+
+#[test]
+fn a_disk_whose_clients_are_to_wait_holds_nothing_back() {
+    let mut rig = Rig::new(config());
+    rig.tune(|tuning| tuning.limits.iops = Some(1)).unwrap();
+    for tag in 1..=3 {
+        rig.read(tag, tag * 8192, 4096);
+    }
+    rig.settle();
+    assert!(!rig.engine.owes_nothing());
+    rig.engine.let_limited_go(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.settle();
+    assert!(rig.engine.owes_nothing());
+    rig.read(4, 0, 4096);
+    assert!(!rig.engine.owes_nothing(), "the limit is still there");
+}
