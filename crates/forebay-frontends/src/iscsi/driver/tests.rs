@@ -8,7 +8,9 @@ use std::time::Duration;
 use forebay_core::action::{Actions, Reply, ReplyData};
 use forebay_core::config::{BackendTraits, Config};
 use forebay_core::engine::Engine;
+use forebay_core::geometry::ByteRange;
 use forebay_core::ids::RequestTag;
+use forebay_core::request::{self, Op};
 use forebay_core::status::IoStatus;
 use forebay_io::arena::Arena;
 use forebay_io::reactor::{Reactor, Token};
@@ -169,4 +171,47 @@ fn a_part_whose_disk_ends_while_it_is_held_does_not_keep_a_session_that_its_init
     client.close(&mut cx);
     client.flush(&mut cx);
     assert!(client.is_done(), "the disk takes no further part");
+}
+
+#[test]
+fn a_write_same_that_finds_no_place_waits_and_gives_the_engine_nothing_to_do() {
+    const BLOCK: [u8; 512] = [7; 512];
+    let command = |cmd_sn: u32, cdb: [u8; 16], data: &[u8]| {
+        let (is_final, reads, writes, attribute) = (true, false, !data.is_empty(), 1);
+        let expected_len = data.len() as u32;
+        let command = Command { is_final, reads, writes, attribute, expected_len, cdb };
+        let (tag, request, data_len) = (cmd_sn, Request::Command(command), data.len());
+        let pdu =
+            Pdu { is_immediate: false, ahs_len: 0, data_len, lun: [0; 8], tag, cmd_sn, request };
+        [&pdu.encode()[..], data].concat()
+    };
+    let write_same = [0x41, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0];
+    let (_peer, newcomer) =
+        session([command(0, [0; 16], &[]), command(1, write_same, &BLOCK)].concat());
+    let mut reactor = Reactor::new(8, None).unwrap();
+    let mut disk = OneDisk(disk(&mut reactor));
+    let port = &mut disk.0;
+    let read = |at: u64| request::Request {
+        tag: RequestTag(u64::MAX),
+        range: ByteRange::at((at << 12) % (16 << 20), 4096),
+        op: Op::Read { no_admit: false },
+    };
+    let places =
+        (0..).take_while(|at| port.engine.submit(Nanos(0), read(*at), &mut port.actions).is_ok());
+    assert!(places.count() > 1);
+    port.engine.proceed(Nanos(0), &mut port.actions);
+    let tokens = Tokens { recv: Token(0), send: Token(1) };
+    let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+    let mut client = Box::new(newcomer).start(&mut cx, 0, tokens).unwrap();
+    let mut completions = Vec::new();
+    while !client.wants_resume() {
+        let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+        client.flush(&mut cx);
+        reactor.wait(Some(Duration::ZERO), &mut completions).unwrap();
+        let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+        completions.drain(..).for_each(|completion| client.on_completion(&mut cx, completion));
+    }
+    let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+    assert!(!client.resume(&mut cx), "it waits");
+    assert!(!disk.0.engine.wants_to_proceed(), "nothing has changed");
 }

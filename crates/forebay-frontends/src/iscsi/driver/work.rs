@@ -263,6 +263,10 @@ impl Connection {
         if range.is_empty() {
             return Asked::Nothing;
         }
+        if cx.port(disk).engine.is_full() {
+            // Memory that is taken and given back would tell everybody to try again.
+            return Asked::Busy;
+        }
         let Some(buffer) = cx.write_buffer(disk, range) else { return Asked::Busy };
         let Sink::Bytes(block) = &self.session.task(key).sink else { return Asked::Never };
         let span = buffer.at(range);
