@@ -169,6 +169,7 @@ impl Parts {
     fn run_ready(&mut self, cx: &mut Cx<'_>) {
         loop {
             if let Some(key) = cx.ready.pop_front() {
+                self.requests.begin_after_wait(key, cx.now);
                 self.advance(key, cx);
             } else if let Some(key) = self.requests.buffer_queue.first() {
                 let range = self.buffer_range(key, cx);

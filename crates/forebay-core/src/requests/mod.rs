@@ -160,13 +160,11 @@ impl Requests {
         }
     }
 
-    /// A request that runs needs no more than `range` of its range. Primary storage has all of its time for those who
-    /// waited for the rest.
-    pub(crate) fn narrow(&mut self, key: Key, range: ByteRange, cx: &mut Cx<'_>) {
-        let before = cx.ready.len();
-        self.overlap.narrow(key, range, &mut cx.ready);
-        for &woken in cx.ready.iter().skip(before) {
-            self.deadlines.push(woken, cx.now);
+    /// A request goes on. If it waited for the range of another one, primary storage has all of its time for it.
+    pub(crate) fn begin_after_wait(&mut self, key: Key, now: Nanos) {
+        let waited = |entry: &InFlight| entry.stage == Stage::Overlap && !entry.answered;
+        if self.table.find(key).is_some_and(waited) {
+            self.deadlines.push(key, now);
         }
     }
 

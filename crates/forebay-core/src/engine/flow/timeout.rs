@@ -1,8 +1,9 @@
 //! Time: what happens to a request, or to flash, that takes too long.
 //!
 //! A request's time starts anew with every I/O of it that ends, and when it is over while the one whose range it
-//! waits for is in time: a long write of zeroes goes on piece by piece. For a request that waited for a buffer it starts
-//! anew when it gets one, and when it is over before while one that has a buffer is in time. When it is over otherwise,
+//! waits for is in time: a long write of zeroes goes on piece by piece. For a request that waited for a range or a buffer it
+//! starts anew when it gets it; for a buffer also when it is over before while one that has one is in time. When it is over
+//! otherwise,
 //! the client is answered (or waits, by setting, and for room in the write log in any case), but nothing is taken from
 //! the I/O: its buffer stays owned until it ends, and the range of a write stays held, so that a newer
 //! write to it cannot be overtaken by the old one; so does a write that is in the log and not safe there

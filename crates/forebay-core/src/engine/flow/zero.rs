@@ -236,7 +236,8 @@ impl Parts {
         job.cursor = job.piece.end;
         self.requests.table[key].job = Job::Zero(job);
         let rest = ByteRange::new(job.cursor, entry.range.end);
-        self.requests.narrow(key, cx.align_to_backend(rest), cx);
+        let rest = cx.align_to_backend(rest);
+        self.requests.overlap.narrow(key, rest, &mut cx.ready);
         if entry.failed.is_none() && !entry.answered && job.cursor < entry.range.end {
             cx.ready.push_back(key);
         } else {

@@ -56,6 +56,21 @@ fn who_waits_for_a_long_write_of_zeroes_is_in_time_while_that_goes_on() {
 }
 
 #[test]
+fn who_waited_for_the_range_of_a_slow_write_has_all_of_its_time() {
+    let mut rig = by_writing(512);
+    rig.write(1, 0, 4096, 1);
+    rig.write(2, 0, 4096, 2);
+    rig.read(3, 0, 4096);
+    for tag in 1..=3 {
+        rig.pass_seconds(25);
+        assert_eq!(rig.status_of(tag), None);
+        rig.complete(0, IoStatus::Ok);
+        assert_eq!(rig.status_of(tag), Some(IoStatus::Ok));
+    }
+    assert_eq!(rig.counters().requests_timed_out, 0);
+}
+
+#[test]
 fn who_waits_for_zeroes_that_hang_is_out_of_time_soon_after_them() {
     let mut rig = by_writing(512);
     rig.submit(1, 0, PIECES * MIB, ZEROES);
