@@ -18,6 +18,7 @@ use forebay_core::ids::Nanos;
 
 use crate::coverage::Coverage;
 use crate::device::Fate;
+use crate::epochs::Trust;
 use crate::log::Log;
 use crate::planted::Planted;
 use crate::recovery::{Death, Deaths};
@@ -364,7 +365,7 @@ impl World<'_> {
     fn change_mode(&mut self, mode: Mode) {
         self.log.line(self.now, || format!("mode {mode:?}"));
         self.coverage.mode_changes += 1;
-        self.epochs.holds = false;
+        self.epochs.trust = Trust::Nothing;
         self.setup.config.mode = mode;
         self.engine.set_mode(self.now, mode, &mut self.actions).expect("there is a log");
     }

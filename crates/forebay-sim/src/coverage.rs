@@ -123,6 +123,7 @@ coverage! {
     ends_noted: "Of these, how many were noted as such.",
     orders_begun_anew: "Times that primary storage had all that the log had, after an accident.",
     prefix_checks: "Looks at primary storage alone.",
+    words_checks: "Checks of what primary storage is after it lost something, where the engine says that it is whole.",
 }
 
 impl Coverage {

@@ -7,12 +7,13 @@ use forebay_core::stats::LogState;
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
+use crate::epochs::Trust;
 use crate::planted::Planted;
 use crate::pool::StagedGroup;
 use crate::rng::Rng;
 use crate::setup;
 use crate::warm;
-use crate::world::{Event, World};
+use crate::world::{Event, InFlight, World};
 
 impl World<'_> {
     pub(crate) fn on_disaster(&mut self) {
@@ -48,7 +49,12 @@ impl World<'_> {
                 journal.device.dead = self.chance.chance(500);
             }
             self.crashes_left = self.chance.between(2, 20);
-            return self.crash_again();
+            if self.chance.chance(500) {
+                return self.crash_again();
+            }
+            // It takes with it what is volatile, and a moment passes before the first crash.
+            self.lose_session();
+            return self.plan_crash();
         }
         match self.rng.below(8) {
             0..=2 => self.lose_session(),
@@ -145,9 +151,13 @@ impl World<'_> {
                 journal.device.dead = false;
             }
         } else {
-            let pause = self.chance.between(1, 20 * self.setup.load.pause_max.0);
-            self.queue.plan(self.now.plus(Nanos(pause)), Event::Disaster);
+            self.plan_crash();
         }
+    }
+
+    fn plan_crash(&mut self) {
+        let pause = self.chance.between(1, 20 * self.setup.load.pause_max.0);
+        self.queue.plan(self.now.plus(Nanos(pause)), Event::Disaster);
     }
 
     /// Primary storage forgets what is volatile; I/Os in flight fail, or are done again on a new session.
@@ -156,12 +166,13 @@ impl World<'_> {
         self.coverage.sessions_lost += 1;
         self.carry_out();
         self.land_some(Target::Backend, false);
-        let held = self.epochs.holds;
+        let trust = self.epochs.trust;
         self.lose(true);
-        self.epochs.holds = held;
+        self.epochs.trust = trust;
         self.check_prefix_when_flushed();
-        self.epochs.holds = false;
+        self.epochs.trust = trust.min(Trust::Words);
         self.engine.on_session_lost(self.now, &mut self.actions);
+        self.check_prefix();
         self.lose_journal_session();
         for (&number, in_flight) in &mut self.ios {
             if in_flight.target != Target::Backend {
@@ -251,6 +262,7 @@ impl World<'_> {
             true => self.carry_out(),
             false => self.carry_out_once(),
         }
+        self.forgive_an_unnoted_loss();
         self.land_some(Target::Backend, host);
         self.land_some(Target::Log, host);
         self.land_some(Target::Flash, host);
@@ -270,7 +282,7 @@ impl World<'_> {
         let staged = if host { Vec::new() } else { self.staged_groups() };
         self.clients.forget_all(&mut self.oracle);
         let logged = self.setup.config.write_log.is_some();
-        let in_order = self.epochs.holds && self.engine.mode().logs();
+        let trust = if self.engine.mode().logs() { self.epochs.trust } else { Trust::Nothing };
         if host {
             self.pool.device.lose_power();
             self.flash_loses_power();
@@ -282,14 +294,26 @@ impl World<'_> {
                 journal.device.lose(true);
             }
             self.check_prefix_when_flushed();
-            self.epochs.holds = false;
+            self.epochs.trust = Trust::Nothing;
         }
         self.oracle.new_life();
         if logged {
             self.pool.rot_a_summary(&mut self.chance);
             self.rot_a_note();
         }
-        self.begin_anew(staged, host, in_order);
+        self.begin_anew(staged, host, trust);
+    }
+
+    /// A process that ends before it could note that primary storage lost something leaves nobody who knows it.
+    fn forgive_an_unnoted_loss(&mut self) {
+        let is_note = |it: &InFlight| matches!(it.pending.io.op, IoOp::Progress { .. });
+        let is_on_its_way = self.ios.values().any(is_note);
+        let log = self.engine.log_statistics(self.now);
+        let has_failed = self.pool.has_note_failed || log.is_some_and(|log| log.failure.is_some());
+        let is_asked = self.engine.wants_to_proceed() || is_on_its_way;
+        if self.epochs.trust == Trust::Words && (is_asked || has_failed) {
+            self.epochs.trust = Trust::Nothing;
+        }
     }
 
     /// Where guests write past the log, a start that finds the newer note of progress damaged has to do with the older one.
@@ -303,6 +327,7 @@ impl World<'_> {
         if is_left && lives && chance.chance(400) && self.planted == Planted::Nothing {
             self.coverage.notes_rotten += u64::from(device.progress != device.progress_before);
             device.progress = device.progress_before;
+            self.epochs.trust = Trust::Nothing;
         }
     }
 
@@ -317,14 +342,15 @@ impl World<'_> {
         }
         self.clients.forget_all(&mut self.oracle);
         self.oracle.new_life();
-        self.begin_anew(staged, false, false);
+        self.begin_anew(staged, false, Trust::Nothing);
     }
 
     /// A new engine on what the one before left.
-    fn begin_anew(&mut self, mut staged: Vec<StagedGroup>, host: bool, in_order: bool) {
+    fn begin_anew(&mut self, mut staged: Vec<StagedGroup>, host: bool, trust: Trust) {
         self.replace_revoked(&mut staged);
         // A start has both copies say the same.
         self.pool.device.progress_before = self.pool.device.progress;
+        self.pool.has_note_failed = false;
         let repaired = self.coverage.windows_repaired;
         self.queue.retain(|event| match event {
             Event::Clients | Event::Disaster | Event::Mode | Event::Visit => true,
@@ -349,13 +375,13 @@ impl World<'_> {
         (self.pool.device.dead, self.pool.device.rots) = (false, false);
         if self.setup.config.write_log.is_some() {
             if self.recover_in_the_end(staged, host) {
-                self.compare_after_power_loss(in_order);
+                self.compare_after_power_loss(trust == Trust::Order);
             }
         } else {
             self.make_engine(None);
         }
         self.begin_memory();
-        if in_order && self.epochs.holds {
+        if trust.min(self.epochs.trust) != Trust::Nothing {
             self.check_order();
         }
         self.engine.begin(self.now, &mut self.actions);

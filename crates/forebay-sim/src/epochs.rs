@@ -28,14 +28,26 @@ struct Written {
 pub(crate) struct Epochs {
     now: u64,
     sectors: Vec<Vec<Written>>,
-    /// Nothing was lost that destaging alone cannot make good at once, since the log was empty.
-    pub holds: bool,
+    /// What holds since the log was empty.
+    pub trust: Trust,
+}
+
+/// When primary storage is one of the images that it could be after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trust {
+    /// Nobody knows.
+    Nothing,
+    /// It lost something. It is one whenever the engine says so.
+    Words,
+    /// Nothing was lost that destaging alone cannot make good at once. It is one as far as the order of destaging promises it,
+    /// and whenever the engine says so.
+    Order,
 }
 
 impl Epochs {
     pub(crate) fn new(size: u64, version: Version) -> Epochs {
         let first = Written { arrival: 0, version, earliest: 0, latest: 0 };
-        Epochs { now: 1, sectors: vec![vec![first]; (size / SECTOR) as usize], holds: true }
+        Epochs { now: 1, sectors: vec![vec![first]; (size / SECTOR) as usize], trust: Trust::Order }
     }
 
     /// All that was acknowledged is on primary storage, and what is there counts, whatever happened before. Writes that were
@@ -47,7 +59,7 @@ impl Epochs {
             history.retain(|written| written.latest == u64::MAX && written.version != version);
             history.insert(0, Written { arrival: 0, version, earliest: 0, latest: 0 });
         }
-        self.holds = true;
+        self.trust = Trust::Order;
     }
 
     /// A write arrived.

@@ -13,6 +13,7 @@ use forebay_core::ids::{IoId, Nanos, SegmentId};
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
+use crate::epochs::Trust;
 use crate::memory::Claim;
 use crate::oracle::sectors;
 use crate::planted::Planted;
@@ -374,6 +375,9 @@ impl World<'_> {
             pending.status = IoStatus::Ok;
         }
         let (io, status) = (pending.io, pending.status);
+        if let IoOp::Progress { .. } = io.op {
+            self.pool.has_note_failed = !status.is_ok();
+        }
         match io.op {
             IoOp::Read { memory } => {
                 self.memory.unclaim(Claim::Filling(number));
@@ -451,7 +455,7 @@ impl World<'_> {
     /// Primary storage loses what is volatile.
     pub(crate) fn lose(&mut self, all_done: bool) {
         let reverted = self.backend.lose(all_done);
-        self.epochs.holds = false;
+        self.epochs.trust = Trust::Nothing;
         if self.engine.mode().logs() {
             // The log has it, and nobody will see that it was gone.
             return;

@@ -11,6 +11,7 @@ use forebay_core::sealed::PAGE_LEN;
 use forebay_core::status::IoStatus;
 
 use crate::device::{Device, Faults};
+use crate::epochs::Trust;
 use crate::memory::Claim;
 use crate::planted::Planted;
 use crate::pool::DISK;
@@ -252,7 +253,9 @@ impl World<'_> {
         let known = self.chance.chance(800);
         let is_gone = known || self.chance.chance(500);
         // What a former run left is written again, without a record of it.
-        self.epochs.holds &= !is_gone || self.log_statistics().primary_is_consistent;
+        if is_gone && !self.log_statistics().primary_is_consistent {
+            self.epochs.trust = Trust::Nothing;
+        }
         if let Some(medium) = self.journal.as_mut().filter(|_| is_gone) {
             (medium.nonce, medium.is_made) = (medium.nonce + 1, false);
             self.coverage.journals_revoked += 1;

@@ -19,6 +19,7 @@ use forebay_core::stats::LogState;
 use forebay_core::write_back::format::summary;
 
 use crate::device::Device;
+use crate::epochs::Trust;
 use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::setup::Setup;
@@ -48,6 +49,8 @@ pub(crate) struct Pool {
     pub planted: Planted,
     /// It is known elsewhere that nothing of it is to be believed.
     pub revoked: bool,
+    /// The last note of progress.
+    pub has_note_failed: bool,
     /// Steps of the last recovery so far.
     pub steps: u64,
     /// Steps until the recovery under way dies.
@@ -79,6 +82,7 @@ impl Pool {
             pending: Generation(0),
             log_end: Sequence(0),
             revoked: false,
+            has_note_failed: false,
             steps: 0,
             dies_after: None,
             planted,
@@ -206,7 +210,7 @@ impl World<'_> {
         if !self.pool.revoked {
             return;
         }
-        self.epochs.holds = false;
+        self.epochs.trust = Trust::Nothing;
         self.pool.revoked = false;
         if !self.engine.mode().logs() {
             self.log.line(self.now, || "another pool".into());
@@ -230,7 +234,7 @@ impl World<'_> {
         let mode = if has_log || !mode.logs() { mode } else { Mode::Monitor };
         self.log.line(self.now, || format!("mode {mode:?}"));
         self.coverage.mode_changes += 1;
-        self.epochs.holds = false;
+        self.epochs.trust = Trust::Nothing;
         self.setup.config.mode = mode;
         self.engine
             .set_mode(self.now, mode, &mut self.actions)
@@ -258,10 +262,9 @@ impl World<'_> {
         deferred && self.engine.mode().logs()
     }
 
-    /// Primary storage alone, while everything that the order of destaging asks for holds. Where the order promises nothing,
-    /// it holds while the engine says that it is consistent.
+    /// Primary storage alone, as far as it is to be trusted.
     pub(crate) fn check_prefix(&mut self) {
-        if self.epochs.holds && self.engine.mode().logs() {
+        if self.epochs.trust != Trust::Nothing && self.engine.mode().logs() {
             self.check_order();
         }
     }
@@ -270,7 +273,11 @@ impl World<'_> {
     pub(crate) fn begin_order_anew(&mut self) {
         let is_time = self.events.is_multiple_of(16) && self.setup.config.write_log.is_some();
         let is_settled = self.engine.mode() == self.setup.config.mode && self.engine.mode().logs();
-        if self.epochs.holds || !is_time || !is_settled || !self.log_statistics().is_clean {
+        if self.epochs.trust == Trust::Order
+            || !is_time
+            || !is_settled
+            || !self.log_statistics().is_clean
+        {
             return;
         }
         if !self.ios.values().any(|io| io.target == Target::Backend) {
@@ -279,12 +286,14 @@ impl World<'_> {
         }
     }
 
-    /// The same, where nothing else happened than what destaging has to stand.
+    /// The same, where it is to be trusted. Where the order promises nothing, the engine says whether it is consistent.
     pub(crate) fn check_order(&mut self) {
         let Some(log) = self.setup.config.write_log else { return };
         self.check_still();
-        if keeps_order(&log) || self.log_statistics().primary_is_consistent {
+        let is_promised = keeps_order(&log) && self.epochs.trust == Trust::Order;
+        if is_promised || self.log_statistics().primary_is_consistent {
             self.coverage.prefix_checks += 1;
+            self.coverage.words_checks += u64::from(self.epochs.trust == Trust::Words);
             let journal = self.journal.as_ref().map(|journal| journal.device.bytes().into());
             self.check_image(self.backend.bytes().into(), journal);
         }
@@ -310,7 +319,7 @@ impl World<'_> {
     /// The same of what a loss of its power leaves, where primary storage is flushed between epochs.
     pub(crate) fn check_prefix_after_loss(&self, rng: &mut Rng) {
         let Some(log) = self.setup.config.write_log else { return };
-        if keeps_order(&log) && log.barrier && self.epochs.holds {
+        if keeps_order(&log) && log.barrier && self.epochs.trust == Trust::Order {
             let image = self.backend.after_loss(rng);
             let journal = self.journal.as_ref().map(|it| it.device.after_loss(rng).into());
             self.check_image(image.into(), journal);

@@ -24,6 +24,7 @@ use forebay_core::write_back::format::segment::SegmentHeader;
 use forebay_core::write_back::format::summary::{self, Summary};
 
 use crate::device::Device;
+use crate::epochs::Trust;
 use crate::planted::Planted;
 use crate::pool::{DISK, NONCE, Pool, StagedGroup};
 use crate::stamp;
@@ -350,7 +351,7 @@ impl World<'_> {
             if power {
                 host = true;
                 staged.clear();
-                self.epochs.holds = false;
+                self.epochs.trust = Trust::Nothing;
                 self.pool.device.lose_power();
                 self.flash_loses_power();
                 self.backend.lose(true);

@@ -53,6 +53,26 @@ fn what_was_sent_and_not_noted_is_written_again_after_a_lost_session() {
 }
 
 #[test]
+fn a_loss_is_noted_before_primary_storage_answers_again() {
+    let mut config = with_log();
+    let log = WriteLogConfig::new(SEGMENT_PAGES, 16);
+    config.write_log = Some(WriteLogConfig { destage_yield: Nanos(0), ..log });
+    let mut rig = write_back(config);
+    for n in 1..=3 {
+        rig.write_with(n, n * 65536, 4096, 1, true);
+        rig.log();
+        assert_eq!(rig.drawn(), [format!("W {}+4096", n * 65536)]);
+        rig.complete(0, IoStatus::Ok);
+    }
+    rig.write_with(4, 0, 4096, 1, true);
+    rig.log();
+    assert_eq!(rig.drawn(), ["W 0+4096"], "it overwrites nothing");
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.drawn(), ["W 0+4096", "log P 0+0"], "while the write waits for a session");
+}
+
+#[test]
 fn one_who_waits_for_each_write_has_many_flushed_and_noted_together() {
     let mut config = with_log();
     let log = WriteLogConfig::new(SEGMENT_PAGES, 16);

@@ -80,6 +80,10 @@ fn an_end_in_order_does_not_insist_where_primary_storage_or_the_log_fails() {
             rig.complete(0, IoStatus::Ok);
         }
         rig.complete(rig.find(fails), IoStatus::IoError);
+        if fails == "F 0+0" {
+            assert_eq!(rig.drawn(), ["log P 0+0"], "what the flush may have lost");
+            rig.complete(0, IoStatus::Ok);
+        }
         assert!(rig.engine.is_idle(), "{fails}: {:?}", rig.drawn());
     }
     // Nor where it takes too long.
@@ -88,5 +92,20 @@ fn an_end_in_order_does_not_insist_where_primary_storage_or_the_log_fails() {
     rig.run_actions();
     rig.engine.stop_destaging(rig.now, &mut rig.actions);
     rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
+    rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
+    assert!(rig.engine.is_idle(), "{:?}", rig.drawn());
+}
+
+#[test]
+fn a_loss_that_comes_after_destaging_was_stopped_is_noted_before() {
+    let mut rig = one_of_three_destaged();
+    rig.engine.shut_down(rig.now, &mut rig.actions);
+    rig.run_actions();
+    rig.engine.stop_destaging(rig.now, &mut rig.actions);
+    rig.run_actions();
+    assert_eq!(rig.drawn(), ["W 131072+4096", "log P 0+0"]);
+    rig.complete(rig.find("log P 0+0"), IoStatus::Ok);
+    rig.engine.on_session_lost(rig.now, &mut rig.actions);
+    rig.complete(rig.find("W 131072+4096"), IoStatus::IoError);
     assert!(rig.engine.is_idle(), "{:?}", rig.drawn());
 }

@@ -404,7 +404,7 @@ impl WriteBack {
     /// Everything that may be on primary storage and was not flushed, as one batch.
     pub(super) fn begin_again(&mut self, to: To, cx: &mut Cx<'_>) -> bool {
         let destager = &mut self.destager;
-        if !destager.is_at_rest() {
+        if !destager.is_at_rest() || destager.hides_a_loss() {
             return false;
         }
         destager.flushes.redo = false;

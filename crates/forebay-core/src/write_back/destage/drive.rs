@@ -37,6 +37,7 @@ impl WriteBack {
             || drive.is_draining
             || drive.is_ending;
         self.destager.window.on_writers(are_waiting);
+        self.note_loss(cx);
         loop {
             self.advance_journal(drive, beside, cx);
             if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {
@@ -77,7 +78,8 @@ impl WriteBack {
         let note = destager.note_deadline().min(later(log.segments.frees_at()));
         let flush = later(destager.rest_at()).min(later(destager.settle_at()));
         if !destager.goes_on() || !has_dirty {
-            let settles = destager.has_to_settle() || self.lacks_second_note();
+            let settles =
+                destager.has_to_settle() || destager.goes_on_noting() || self.lacks_second_note();
             let settle = flush.min(later(destager.trouble.retry_at));
             return if settles { note.min(settle) } else { note };
         }

@@ -179,6 +179,18 @@ impl WriteBack {
         self.log.wants.forgets_when_clean && is_one
     }
 
+    /// Notes at once that a lost session or a failed flush may have taken any part of what is not flushed: also a start that
+    /// comes before it is written again must not take primary storage for an image.
+    pub(super) fn note_loss(&mut self, cx: &mut Cx<'_>) {
+        let destager = &mut self.destager;
+        let may_retry = destager.course != Course::Stopped && cx.now >= destager.trouble.retry_at;
+        let may_note = destager.notes.failures == 0 || may_retry;
+        if destager.hides_a_loss() && destager.notes.noting.is_none() && may_note {
+            let (flushed, through) = (destager.notes.noted.flushed, destager.perhaps_there());
+            destager.note(Progress { flushed, through }, cx);
+        }
+    }
+
     /// Notes what was flushed, when no batch is about to.
     pub(super) fn note_flushed_progress(&mut self, beside: &mut Beside<'_>, cx: &mut Cx<'_>) {
         let lacks_second = self.lacks_second_note();

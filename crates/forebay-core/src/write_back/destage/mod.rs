@@ -304,9 +304,22 @@ impl Destager {
 
     /// The same, with what stands for the part of the batch that is done.
     pub(super) fn destaged(&self) -> Sequence {
+        if self.flushes.redo {
+            return self.reached.flushed;
+        }
         Sequence(
             self.reached.done.0 + self.batch.part_done(self.batch.limit().0, self.reached.done.0),
         )
+    }
+
+    /// Up to where all is on primary storage that is not about to be written again.
+    fn done_for_good(&self) -> Mark {
+        if self.flushes.redo { self.reached.tail } else { self.reached.done_mark }
+    }
+
+    /// How much of the batch stands for what is done, in the units of `of`, which is done up to `from`.
+    fn part_done(&self, from: u64, of: impl Fn(Mark) -> u64) -> u64 {
+        if self.flushes.redo { 0 } else { self.batch.part_done(of(self.batch.end()), from) }
     }
 
     fn batch_of(&self, to: To) -> &Batch {
@@ -344,9 +357,10 @@ impl Destager {
         }
     }
 
-    /// Nothing new is started any more.
+    /// Nothing new is started any more, and nobody may hear that primary storage lost what is not flushed.
     pub(super) fn stop(&mut self) {
         self.course = Course::Stopped;
+        self.flushes.redo |= self.perhaps_there() > self.reached.flushed;
     }
 
     /// True when it writes, unless it has to wait for a moment.
@@ -366,11 +380,21 @@ impl Destager {
     /// True when there is something to flush or to note that can be.
     fn has_to_settle(&self) -> bool {
         let goal = if self.flushes.redo { self.reached.flushed } else { self.reached.done };
-        self.course != Course::Stopped
-            && self.trouble.fault.is_none()
-            && (self.notes.is_ahead
-                || self.notes.noted.flushed < goal
-                || self.may_retire() && !self.is_retired())
+        let has_to_note = self.hides_a_loss() && self.notes.failures == 0;
+        let has_more = self.notes.is_ahead
+            || self.notes.noted.flushed < goal
+            || self.may_retire() && !self.is_retired();
+        self.course != Course::Stopped && (has_to_note || self.trouble.fault.is_none() && has_more)
+    }
+
+    /// True when a loss is yet to be noted, however often that failed.
+    fn goes_on_noting(&self) -> bool {
+        self.hides_a_loss() && self.course == Course::Destages
+    }
+
+    /// True when primary storage may have lost what a later start would take for being there.
+    fn hides_a_loss(&self) -> bool {
+        self.flushes.redo && !self.is_revoked() && self.notes.noted.through < self.perhaps_there()
     }
 
     /// Nobody noted when the oldest record that primary storage lacks was written: an earlier run took it.

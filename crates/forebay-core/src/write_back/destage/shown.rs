@@ -11,21 +11,19 @@ use crate::write_back::format::index::PageIndex;
 impl WriteBack {
     /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
     pub(crate) fn dirty_bytes(&self) -> u64 {
-        let destager = &self.destager;
-        let pages = self.log.index.inserted() - destager.reached.done_mark.pages;
-        let done =
-            destager.batch.part_done(destager.batch.end().pages, destager.reached.done_mark.pages);
-        pages.saturating_sub(done) * PAGE
+        let from = self.destager.done_for_good().pages;
+        let pages = self.log.index.inserted() - from;
+        pages.saturating_sub(self.destager.part_done(from, |end| end.pages)) * PAGE
     }
 
     /// Bytes of the log that wait to be destaged, with what describes them.
     pub(crate) fn occupied_bytes(&self) -> u64 {
         let destager = &self.destager;
-        let from = destager.reached.done_mark.position.0;
+        let from = destager.done_for_good().position.0;
         let pages = self.log.end().0.saturating_sub(from);
         // A batch is much of the log: in one step at its end, writers would feel it.
-        let done = destager.batch.part_done(destager.batch.end().position.0, from);
-        if destager.reached.done >= self.log.last_sequence() {
+        let done = destager.part_done(from, |end| end.position.0);
+        if destager.reached.done >= self.log.last_sequence() && !destager.flushes.redo {
             0
         } else {
             pages.saturating_sub(done) * PAGE
@@ -57,7 +55,10 @@ impl WriteBack {
             if shared.writes_zeroes(may_unmap) { PAGE } else { super::ZEROES_PIECE_MAX }
         };
         let zeroes = self.log.index.zeroes();
-        let left = zeroes.filter(|zero| zero.sequence > self.destager.reached.done);
+        let destager = &self.destager;
+        let is_again = destager.flushes.redo;
+        let done = if is_again { destager.reached.flushed } else { destager.reached.done };
+        let left = zeroes.filter(|zero| zero.sequence > done);
         left.map(|zero| zero.range.len().div_ceil(unit(zero.may_unmap))).sum()
     }
 
