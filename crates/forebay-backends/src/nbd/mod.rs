@@ -226,8 +226,8 @@ impl NbdBackend {
         if let Err(why) = session.send(cx, &mut self.requests) {
             return self.settle_session(cx, why);
         }
-        if self.due.check_at == Nanos::NEVER && self.requests.in_flight() > 0 {
-            self.due.check_at = cx.now.plus(self.uri.timeout);
+        if self.requests.in_flight() > 0 {
+            self.due.check_at = self.due.check_at.min(cx.now.plus(self.uri.timeout));
         }
     }
 
@@ -365,10 +365,11 @@ impl NbdBackend {
         if cx.now < self.due.check_at {
             return;
         }
-        self.due.check_at = self.requests.due(self.uri.timeout);
-        if self.due.check_at <= cx.now {
-            let timeout = crate::duration::exact(self.uri.timeout);
-            self.settle_session(cx, format!("no answer in time (timeout={timeout})"));
+        let first = self.requests.due(self.uri.timeout);
+        self.due.check_at = first.map_or(Nanos::NEVER, |(at, _)| at);
+        if let Some((_, time)) = first.filter(|(at, _)| *at <= cx.now) {
+            let time = crate::duration::exact(time);
+            self.settle_session(cx, format!("no answer within {time}"));
         }
     }
 }

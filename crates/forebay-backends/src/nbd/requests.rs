@@ -28,8 +28,9 @@ const PARTS_MAX: u32 = 16;
 /// Times as long as another I/O a flush or a discard may take: a server may have gigabytes in its cache to write. To ask for
 /// the same again on a new session would only give it more to do.
 const PATIENCE: u64 = 10;
-/// Sessions that may end while a request waits for its answer: it may be the one that ends them.
-const REPLAYS_MAX: u32 = 8;
+/// Sessions that may end while a request waits for its answer: it may be the one that ends them. With the pauses between
+/// short ones that takes half a minute.
+const REPLAYS_MAX: u32 = 12;
 
 /// See the module.
 #[derive(Debug)]
@@ -347,18 +348,19 @@ impl Requests {
             .filter_map(|(_, part)| part.connection)
     }
 
-    /// When the first part on its way has waited too long, with so much time for one; [`Nanos::NEVER`] when none is.
-    pub(super) fn due(&self, timeout: Nanos) -> Nanos {
+    /// When the first part on its way will have waited too long, and how long that is, with so much time for most.
+    pub(super) fn due(&self, timeout: Nanos) -> Option<(Nanos, Nanos)> {
         let due = |part: &Part| {
             let patience = match self.requests[part.request].io.op {
                 IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } => PATIENCE,
                 IoOp::Read { .. } | IoOp::Write { .. } => 1,
                 IoOp::Extents | IoOp::Progress { .. } => 1,
             };
-            part.sent_at.plus(Nanos(timeout.0.saturating_mul(patience)))
+            let time = Nanos(timeout.0.saturating_mul(patience));
+            (part.sent_at.plus(time), time)
         };
         let sent = self.parts.iter().filter(|(_, part)| part.connection.is_some());
-        sent.map(|(_, part)| due(part)).min().unwrap_or(Nanos::NEVER)
+        sent.map(|(_, part)| due(part)).min()
     }
 }
 

@@ -358,6 +358,27 @@ fn a_flush_may_take_longer_than_a_write() {
 }
 
 #[test]
+fn a_read_behind_a_slow_flush_has_its_own_time() {
+    const SECOND: u64 = 1_000_000_000;
+    let server = Server::start(Script::bad(|connection, number, command| {
+        match (connection, number, command) {
+            (0, _, Command::Flush) => Misdeed::LateAnswer,
+            (0, _, Command::Read) => Misdeed::Silence,
+            _ => Misdeed::None,
+        }
+    }));
+    let mut bench = server.bench("&connections=1&timeout=1s");
+    bench.now = Some(Nanos(0));
+    let flush = bench.submit(IoOp::Flush, ByteRange::default());
+    bench.at_time(Nanos(2 * SECOND));
+    server.shared.open_gate();
+    assert_eq!(bench.end_of(flush), IoStatus::Ok);
+    bench.submit_read(ByteRange::at(0, 4096));
+    bench.at_time(Nanos(3 * SECOND));
+    assert_eq!(bench.sessions, "-", "after one second, and not after ten");
+}
+
+#[test]
 fn a_request_that_was_answered_is_never_sent_again() {
     let server = Server::start(Script::bad(|connection, _, command| match (connection, command) {
         (0, Command::Read) => Misdeed::Close,
