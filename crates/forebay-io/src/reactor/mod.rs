@@ -49,7 +49,7 @@ mod uring;
 mod waker;
 
 pub use lookout::Lookout;
-pub use spin::{SpinStats, WINDOW_NS as SPIN_WINDOW_NS};
+pub use spin::SpinStats;
 pub use waker::Waker;
 
 /// The caller's name for an operation; it comes back with the completion.
@@ -388,9 +388,6 @@ impl Reactor {
         };
         send_now::send_now(entry.fd.as_fd(), parts, &self.shared.arenas, &mut self.shared.iovecs)
     }
-
-    /// Parts beyond which [`Reactor::send_now`] takes more than one call to the kernel.
-    pub const SEND_PARTS_PER_CALL: usize = send_now::PARTS_PER_CALL_MAX;
 
     /// Sends all of `bytes` from `sent` on, waiting as long as it takes. The buffer comes back
     /// with the completion. Its `result` is the number of bytes sent by this operation:

@@ -7,7 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ArenaId, Completion, FileId, Reactor, ReactorKind, Region, SendPart, SocketId, Token};
+use super::{
+    ArenaId, Completion, FileId, Reactor, ReactorKind, Region, SendPart, SocketId, Token, send_now,
+};
 use crate::arena::Arena;
 
 mod events;

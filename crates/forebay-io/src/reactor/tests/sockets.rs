@@ -115,7 +115,7 @@ fn send_now_takes_more_parts_than_one_call_does() {
         let (socket, mut theirs) = add_pair(&mut reactor);
         let bytes = pattern(5000);
         let parts: Vec<SendPart<'_>> = bytes.chunks(2).map(SendPart::Bytes).collect();
-        assert!(parts.len() > Reactor::SEND_PARTS_PER_CALL);
+        assert!(parts.len() > send_now::PARTS_PER_CALL_MAX);
         assert_eq!(reactor.send_now(socket, &parts).unwrap(), 5000);
         let mut received = vec![0; 5000];
         theirs.read_exact(&mut received).unwrap();
