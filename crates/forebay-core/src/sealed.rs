@@ -18,7 +18,7 @@ pub type Page = [u8; PAGE_LEN];
 pub const PAGE_LEN: usize = 4096;
 
 /// Where the magic ends and the checksum lies.
-const CHECKSUM: std::ops::Range<usize> = 8..12;
+pub(crate) const CHECKSUM: std::ops::Range<usize> = 8..12;
 
 /// CRC32C of `bytes`, as it stands in every structure on flash.
 pub fn crc32c(bytes: &[u8]) -> u32 {
@@ -78,11 +78,12 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes_at(bytes, at))
 }
 
-fn checksum(page: &Page) -> u32 {
+/// CRC32C of a structure that carries it at [`CHECKSUM`]; those bytes count as zeroes.
+pub(crate) fn checksum(structure: &[u8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(&page[..CHECKSUM.start]);
+    digest.update(&structure[..CHECKSUM.start]);
     digest.update(&[0; 4]);
-    digest.update(&page[CHECKSUM.end..]);
+    digest.update(&structure[CHECKSUM.end..]);
     digest.finalize() as u32
 }
 

@@ -242,11 +242,6 @@ impl DestageWindow {
         Destaging { ns_per_page: self.meter.ns_per_page, latency: self.latency() }
     }
 
-    /// Latency of a write on unloaded storage, as far as known; zero before the first.
-    pub fn baseline_latency(&self) -> Nanos {
-        Nanos(self.knee.baseline() as u64)
-    }
-
     /// Mean latency of the latest writes; zero before the first.
     pub fn latency(&self) -> Nanos {
         Nanos(self.meter.latency_ns)

@@ -88,8 +88,6 @@ fn the_limit_finds_the_knee_and_stays() {
     assert!((16..=64).contains(&bench.window.limit()), "{}", bench.window.limit());
     let speed = bench.window.destaging();
     assert!((95_000..115_000).contains(&speed.ns_per_page), "{speed:?}");
-    let baseline = bench.window.baseline_latency().0;
-    assert!((2_000_000..2_200_000).contains(&baseline), "{baseline}");
 }
 
 #[test]

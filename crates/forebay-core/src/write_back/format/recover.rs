@@ -143,10 +143,6 @@ impl RecoveredLog {
 /// What recovery did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Leased segments.
-    pub segments_leased: u32,
-    /// Those among them with a valid header.
-    pub segments_valid: u32,
     /// Segments whose summary was enough.
     pub segments_summarized: u32,
     /// Segments that were walked because their summary is torn or rotten.
@@ -157,8 +153,6 @@ pub struct RecoveryReport {
     pub groups: u64,
     /// Data pages that were read to see if they are whole.
     pub pages_verified: u64,
-    /// Pages that were searched for claims behind where a walk ended.
-    pub pages_searched: u64,
     /// Records found on flash after `flushed`.
     pub records: u64,
     /// Records taken from the staging file.

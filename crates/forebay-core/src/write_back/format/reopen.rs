@@ -244,12 +244,6 @@ impl FreshGroup {
 }
 
 impl Reopening {
-    /// Pages of the largest group.
-    pub fn group_pages_max(&self) -> usize {
-        let groups = self.segments.iter().flat_map(|segment| &segment.groups);
-        groups.map(FreshGroup::pages).max().unwrap_or(0) as usize
-    }
-
     /// The log as it is when all is written to these segments, and where it goes on.
     pub fn apply(&self, found: &mut RecoveredLog, places: &[(SegmentId, u64)]) -> Tail {
         assert_eq!(places.len(), self.segments.len());

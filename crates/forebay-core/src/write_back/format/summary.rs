@@ -45,7 +45,7 @@ use super::group::{self, DATA_PAGES_MAX, ENTRIES_MAX, Entry, GroupLayout, RawEnt
 use super::segment::{SegmentHeader, phase_is_sane};
 use crate::geometry::PAGE;
 use crate::ids::{Generation, GroupNumber, SegmentId, Sequence, Uuid};
-use crate::sealed::{self, Page};
+use crate::sealed::{self, CHECKSUM, Page, checksum};
 
 /// First bytes of a summary.
 pub const MAGIC: &[u8; 8] = b"FBLOGSUM";
@@ -55,8 +55,6 @@ const VERSION: u16 = 1;
 pub const GROUPS: u32 = 96;
 /// Bytes of a group besides its entries and checksums.
 const FRAME: u32 = 8;
-/// Where its checksum lies.
-const CHECKSUM: std::ops::Range<usize> = 8..12;
 
 /// Pages kept for the summary at the end of a segment of `segment_pages`: one of a hundred.
 pub const fn pages(segment_pages: u32) -> u32 {
@@ -270,14 +268,6 @@ impl<'a> SummaryGroup<'a> {
     pub fn checksums(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.checksums.iter().map(|checksum| checksum.get())
     }
-}
-
-fn checksum(summary: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&summary[..CHECKSUM.start]);
-    digest.update(&[0; 4]);
-    digest.update(&summary[CHECKSUM.end..]);
-    digest.finalize() as u32
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -119,7 +119,6 @@ impl<'a, R: LogReader> Walker<'a, R> {
         &mut self,
         leased: &[LeasedSegment],
     ) -> Result<Vec<SegmentHeader>, RecoverError> {
-        self.report.segments_leased = leased.len() as u32;
         let mut live: Vec<SegmentHeader> = Vec::new();
         for lease in leased {
             let read = self.header(lease)?;
@@ -131,7 +130,6 @@ impl<'a, R: LogReader> Walker<'a, R> {
                 }
                 continue;
             };
-            self.report.segments_valid += 1;
             while let Some(last) = live.last()
                 && last.first_group >= header.first_group
             {
@@ -352,7 +350,6 @@ impl<'a, R: LogReader> Walker<'a, R> {
     ) -> Result<Sequence, RecoverError> {
         let mut claimed = Sequence(0);
         for number in from..self.groups_end() {
-            self.report.pages_searched += 1;
             let claim = self.page(segment, number).map(|page| {
                 let is_sealed = sealed::has_seal(page, group::MAGIC);
                 let group = is_sealed.then(|| GroupView::sealed(page).ok()).flatten()?;
