@@ -10,6 +10,7 @@ use forebay_core::action::{
 use forebay_core::executor::{self, Executor, Runs};
 use forebay_core::geometry::{ByteRange, PAGE, SECTOR};
 use forebay_core::ids::{IoId, Nanos, SegmentId};
+use forebay_core::sealed::crc32c;
 use forebay_core::status::IoStatus;
 
 use crate::device::Effect;
@@ -472,7 +473,7 @@ pub(crate) fn checksums_of(data: &[u8], piece: u32) -> Vec<u32> {
     if piece == 0 {
         return Vec::new();
     }
-    data.chunks(piece as usize).map(crc32c::crc32c).collect()
+    data.chunks(piece as usize).map(crc32c).collect()
 }
 
 /// A status that a device, or a time-out, may be the reason of.

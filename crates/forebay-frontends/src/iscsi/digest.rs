@@ -1,11 +1,7 @@
 //! CRC32C over headers and data (RFC 7143, section 13.1), least significant byte first on the wire.
 
 use crc_fast::CrcAlgorithm;
-
-/// The sum of `bytes`.
-pub fn sum(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
+pub use forebay_core::sealed::crc32c as sum;
 
 /// The sum of `len` bytes with the sum `second` after bytes with the sum `first`.
 pub fn join(first: u32, second: u32, len: u64) -> u32 {

@@ -32,7 +32,3 @@ const RECORDS_MAX: usize = 1 << 14;
 const COLUMNS_LEN_MAX: usize = RECORDS_MAX * 50 + 128;
 /// Blocks of a file at most, so that an index fits memory.
 const BLOCKS_MAX: usize = 1 << 22;
-
-fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}

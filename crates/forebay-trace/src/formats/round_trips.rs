@@ -211,7 +211,7 @@ fn a_block_with_damaged_contents_is_one_bad_record() {
 fn a_newer_version_is_refused_politely() {
     let mut file = written(Format::Fbt, &[line(1)]);
     file[8] = 2;
-    let sum = crc_fast::crc32_iscsi(&file[..12]).to_le_bytes();
+    let sum = forebay_core::sealed::crc32c(&file[..12]).to_le_bytes();
     file[12..16].copy_from_slice(&sum);
     let (_, error) = error_of(file);
     assert!(error.contains("version 2 of the format; this program reads version 1"), "{error}");

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
+use forebay_core::sealed::crc32c;
 use integer_encoding::VarInt;
 
 use super::{
     BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCKS_MAX, COLUMNS_LEN_MAX, FILE_HEADER_LEN, FILE_MAGIC,
-    INDEX_ENTRY_LEN, INDEX_HEADER_LEN, INDEX_MAGIC, RECORDS_MAX, VERSION, checksum,
+    INDEX_ENTRY_LEN, INDEX_HEADER_LEN, INDEX_MAGIC, RECORDS_MAX, VERSION,
 };
 use crate::formats::binary::{fill, u16_at, u32_at, u64_at};
 use crate::formats::{Failure, Item, Raw, Step};
@@ -107,7 +108,7 @@ impl Fbt {
         let bad = |what: &str| (Failure::Bad(format!("the index {what}")), true);
         let header = self.read(input, INDEX_HEADER_LEN - 4)?.to_vec();
         let whole = [&INDEX_MAGIC[..], &header].concat();
-        if checksum(&whole[..INDEX_HEADER_LEN - 4]) != u32_at(&whole, INDEX_HEADER_LEN - 4) {
+        if crc32c(&whole[..INDEX_HEADER_LEN - 4]) != u32_at(&whole, INDEX_HEADER_LEN - 4) {
             return Err(bad("is damaged"));
         }
         let (blocks, records) = (u32_at(&whole, 4) as usize, u64_at(&whole, 8));
@@ -115,7 +116,7 @@ impl Fbt {
             return Err(bad("has too many blocks"));
         }
         let expected = u32_at(&whole, 16);
-        if checksum(self.read(input, blocks * INDEX_ENTRY_LEN)?) != expected {
+        if crc32c(self.read(input, blocks * INDEX_ENTRY_LEN)?) != expected {
             return Err(bad("is damaged"));
         }
         if (blocks as u64, records) != (self.blocks, self.told) {
@@ -132,7 +133,7 @@ fn check_header(header: &[u8]) -> Result<(), String> {
     if header[..8] != FILE_MAGIC {
         return Err("does not begin as a trace of Forebay".to_owned());
     }
-    if checksum(&header[..12]) != u32_at(header, 12) {
+    if crc32c(&header[..12]) != u32_at(header, 12) {
         return Err("the header of the file is damaged".to_owned());
     }
     match u16_at(header, 8) {
@@ -155,7 +156,7 @@ struct BlockHeader {
 
 impl BlockHeader {
     fn of(header: &[u8]) -> Result<BlockHeader, String> {
-        if header[..4] != BLOCK_MAGIC || checksum(&header[..36]) != u32_at(header, 36) {
+        if header[..4] != BLOCK_MAGIC || crc32c(&header[..36]) != u32_at(header, 36) {
             return Err("its header is damaged".to_owned());
         }
         let length = |at: usize| u32_at(header, at) as usize;
@@ -175,7 +176,7 @@ impl BlockHeader {
 
     /// The requests.
     fn unpack(&self, packed: &[u8]) -> Result<Vec<Raw>, String> {
-        if checksum(packed) != self.checksum {
+        if crc32c(packed) != self.checksum {
             return Err("its contents are damaged".to_owned());
         }
         let columns = zstd::bulk::decompress(packed, self.columns)

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use forebay_core::sealed::crc32c;
 use integer_encoding::VarIntWriter;
 
 use super::{
     BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCKS_MAX, FILE_HEADER_LEN, FILE_MAGIC, INDEX_HEADER_LEN,
-    INDEX_MAGIC, RECORDS_MAX, VERSION, checksum,
+    INDEX_MAGIC, RECORDS_MAX, VERSION,
 };
 use crate::record::{Op, Record};
 
@@ -50,8 +51,8 @@ impl Encoder {
         bytes.extend(self.records.to_le_bytes());
         let entries: Vec<u8> =
             self.index.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
-        bytes.extend(checksum(&entries).to_le_bytes());
-        bytes.extend(checksum(&bytes).to_le_bytes());
+        bytes.extend(crc32c(&entries).to_le_bytes());
+        bytes.extend(crc32c(&bytes).to_le_bytes());
         bytes.extend(entries);
         self.put(out, &bytes)
     }
@@ -71,7 +72,7 @@ impl Encoder {
         bytes.extend(FILE_MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend([0; 2]);
-        bytes.extend(checksum(&bytes).to_le_bytes());
+        bytes.extend(crc32c(&bytes).to_le_bytes());
         self.put(out, &bytes)
     }
 
@@ -91,8 +92,8 @@ impl Encoder {
         bytes.extend((columns.len() as u32).to_le_bytes());
         bytes.extend(first.to_le_bytes());
         bytes.extend(last.to_le_bytes());
-        bytes.extend(checksum(&packed).to_le_bytes());
-        bytes.extend(checksum(&bytes).to_le_bytes());
+        bytes.extend(crc32c(&packed).to_le_bytes());
+        bytes.extend(crc32c(&bytes).to_le_bytes());
         bytes.extend(packed);
         self.records += self.block.len() as u64;
         self.block.clear();
