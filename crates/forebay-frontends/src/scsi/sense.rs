@@ -17,8 +17,6 @@
 pub enum Key {
     /// Nothing is wrong.
     NoSense = 0x0,
-    /// Not ready.
-    NotReady = 0x2,
     /// The medium, here: primary storage, failed.
     MediumError = 0x3,
     /// Something else failed.
@@ -68,8 +66,6 @@ impl Code {
     pub const SPACE_ALLOCATION_FAILED: Code = Code(0x27, 0x07);
     /// The target started, or the logical unit was reset.
     pub const POWER_ON: Code = Code(0x29, 0x00);
-    /// The nexus was lost.
-    pub const NEXUS_LOSS: Code = Code(0x29, 0x07);
     /// Mode parameters are not what they were.
     pub const MODE_PARAMETERS_CHANGED: Code = Code(0x2a, 0x01);
     /// A reservation was taken away.

@@ -248,8 +248,6 @@ pub enum Status {
     Busy = 0x08,
     /// A reservation of somebody else forbids it.
     ReservationConflict = 0x18,
-    /// Too many tasks.
-    TaskSetFull = 0x28,
     /// Aborted by another initiator.
     TaskAborted = 0x40,
 }

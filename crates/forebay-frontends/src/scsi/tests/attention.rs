@@ -51,7 +51,7 @@ fn too_many_attentions_become_a_power_on() {
         Code::RESERVATIONS_PREEMPTED,
         Code::RESERVATIONS_RELEASED,
         Code::REGISTRATIONS_PREEMPTED,
-        Code::NEXUS_LOSS,
+        Code(0x29, 0x07),
     ];
     for code in codes {
         world.unit.nexuses.of_mut(world.a).tell(code);
