@@ -2,50 +2,42 @@
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum Errno {
     /// Not allowed: the export is read-only.
-    Perm,
+    Perm = 1,
     /// The device failed.
-    Io,
+    Io = 5,
     /// No memory for it.
-    NoMem,
+    NoMem = 12,
     /// The request makes no sense, or lies outside the export.
-    Inval,
+    Inval = 22,
     /// No space, or a write outside the export.
-    NoSpc,
+    NoSpc = 28,
     /// The answer would be too long.
-    Overflow,
+    Overflow = 75,
     /// Cannot be done (at this speed).
-    NotSup,
+    NotSup = 95,
     /// The server is shutting down.
-    Shutdown,
+    Shutdown = 108,
 }
 
 impl Errno {
-    /// All of them with their numbers on the wire.
-    pub const ALL: [(Errno, u32); 8] = [
-        (Errno::Perm, 1),
-        (Errno::Io, 5),
-        (Errno::NoMem, 12),
-        (Errno::Inval, 22),
-        (Errno::NoSpc, 28),
-        (Errno::Overflow, 75),
-        (Errno::NotSup, 95),
-        (Errno::Shutdown, 108),
+    /// All of them.
+    pub const ALL: [Errno; 8] = [
+        Errno::Perm,
+        Errno::Io,
+        Errno::NoMem,
+        Errno::Inval,
+        Errno::NoSpc,
+        Errno::Overflow,
+        Errno::NotSup,
+        Errno::Shutdown,
     ];
 
     /// Its number on the wire, never 0.
     pub const fn wire(self) -> u32 {
-        match self {
-            Errno::Perm => 1,
-            Errno::Io => 5,
-            Errno::NoMem => 12,
-            Errno::Inval => 22,
-            Errno::NoSpc => 28,
-            Errno::Overflow => 75,
-            Errno::NotSup => 95,
-            Errno::Shutdown => 108,
-        }
+        self as u32
     }
 
     /// The outcome behind a number from the wire; numbers that the protocol does not have mean
@@ -57,7 +49,7 @@ impl Errno {
         if number == 0 {
             return Ok(());
         }
-        let known = Errno::ALL.iter().find(|(_, wire)| *wire == number);
-        Err(known.map_or(Errno::Inval, |(errno, _)| *errno))
+        let known = Errno::ALL.into_iter().find(|errno| errno.wire() == number);
+        Err(known.unwrap_or(Errno::Inval))
     }
 }

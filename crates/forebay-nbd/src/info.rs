@@ -6,34 +6,26 @@ use crate::flags::TransmissionFlags;
 
 /// The kinds of information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
 pub enum InfoKind {
     /// Size and flags; always sent.
-    Export,
+    Export = 0,
     /// The export's own name.
-    Name,
+    Name = 1,
     /// A description for people.
-    Description,
+    Description = 2,
     /// Block size constraints.
-    BlockSize,
+    BlockSize = 3,
 }
 
 impl InfoKind {
-    /// All of them with their numbers on the wire.
-    pub const ALL: [(InfoKind, u16); 4] = [
-        (InfoKind::Export, 0),
-        (InfoKind::Name, 1),
-        (InfoKind::Description, 2),
-        (InfoKind::BlockSize, 3),
-    ];
+    /// All of them.
+    pub const ALL: [InfoKind; 4] =
+        [InfoKind::Export, InfoKind::Name, InfoKind::Description, InfoKind::BlockSize];
 
     /// Its number on the wire.
     pub fn wire(self) -> u16 {
-        match self {
-            InfoKind::Export => 0,
-            InfoKind::Name => 1,
-            InfoKind::Description => 2,
-            InfoKind::BlockSize => 3,
-        }
+        self as u16
     }
 }
 
@@ -76,7 +68,7 @@ impl<'a> Info<'a> {
     pub fn decode(data: &'a [u8]) -> Result<Info<'a>, Invalid> {
         let mut cursor = Cursor::new(data);
         let number = cursor.u16("kind of information")?;
-        let Some((kind, _)) = InfoKind::ALL.iter().find(|(_, wire)| *wire == number) else {
+        let Some(kind) = InfoKind::ALL.into_iter().find(|kind| kind.wire() == number) else {
             return Ok(Info::Other(number));
         };
         let info = match kind {

@@ -11,63 +11,53 @@ use crate::info::InfoKind;
 
 /// The options that this implementation knows by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum OptionKind {
     /// Go to the transmission phase with the named export; no way to refuse but to close.
-    ExportName,
+    ExportName = 1,
     /// The client is leaving.
-    Abort,
+    Abort = 2,
     /// Which exports are there.
-    List,
+    List = 3,
     /// Switch to TLS.
-    StartTls,
+    StartTls = 5,
     /// What is said of an export.
-    Info,
+    Info = 6,
     /// As `Info`, then the transmission phase.
-    Go,
+    Go = 7,
     /// Structured replies from now on.
-    StructuredReply,
+    StructuredReply = 8,
     /// Which meta contexts are there.
-    ListMetaContext,
+    ListMetaContext = 9,
     /// Select meta contexts.
-    SetMetaContext,
+    SetMetaContext = 10,
     /// 64-bit headers from now on.
-    ExtendedHeaders,
+    ExtendedHeaders = 11,
 }
 
 impl OptionKind {
-    /// All of them with their numbers on the wire.
-    pub const ALL: [(OptionKind, u32); 10] = [
-        (OptionKind::ExportName, 1),
-        (OptionKind::Abort, 2),
-        (OptionKind::List, 3),
-        (OptionKind::StartTls, 5),
-        (OptionKind::Info, 6),
-        (OptionKind::Go, 7),
-        (OptionKind::StructuredReply, 8),
-        (OptionKind::ListMetaContext, 9),
-        (OptionKind::SetMetaContext, 10),
-        (OptionKind::ExtendedHeaders, 11),
+    /// All of them.
+    pub const ALL: [OptionKind; 10] = [
+        OptionKind::ExportName,
+        OptionKind::Abort,
+        OptionKind::List,
+        OptionKind::StartTls,
+        OptionKind::Info,
+        OptionKind::Go,
+        OptionKind::StructuredReply,
+        OptionKind::ListMetaContext,
+        OptionKind::SetMetaContext,
+        OptionKind::ExtendedHeaders,
     ];
 
     /// Its number on the wire.
     pub fn wire(self) -> u32 {
-        match self {
-            OptionKind::ExportName => 1,
-            OptionKind::Abort => 2,
-            OptionKind::List => 3,
-            OptionKind::StartTls => 5,
-            OptionKind::Info => 6,
-            OptionKind::Go => 7,
-            OptionKind::StructuredReply => 8,
-            OptionKind::ListMetaContext => 9,
-            OptionKind::SetMetaContext => 10,
-            OptionKind::ExtendedHeaders => 11,
-        }
+        self as u32
     }
 
     /// The option behind a number, `None` when this implementation does not know it.
     pub fn from_wire(number: u32) -> Option<OptionKind> {
-        OptionKind::ALL.iter().find(|(_, wire)| *wire == number).map(|(kind, _)| *kind)
+        OptionKind::ALL.into_iter().find(|kind| kind.wire() == number)
     }
 }
 

@@ -13,79 +13,65 @@ const ERROR: u32 = 1 << 31;
 
 /// The kinds of reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum OptionReply {
     /// Done; the last reply of a series.
-    Ack,
+    Ack = 1,
     /// One export, in answer to `LIST`.
-    Server,
+    Server = 2,
     /// One [`Info`].
-    Info,
+    Info = 3,
     /// One meta context.
-    MetaContext,
+    MetaContext = 4,
     /// Not known or not supported.
-    ErrUnsupported,
+    ErrUnsupported = ERROR | 1,
     /// Forbidden.
-    ErrPolicy,
+    ErrPolicy = ERROR | 2,
     /// The option's data makes no sense.
-    ErrInvalid,
+    ErrInvalid = ERROR | 3,
     /// Not on this platform.
-    ErrPlatform,
+    ErrPlatform = ERROR | 4,
     /// Not before TLS.
-    ErrTlsRequired,
+    ErrTlsRequired = ERROR | 5,
     /// No such export.
-    ErrUnknown,
+    ErrUnknown = ERROR | 6,
     /// The server is shutting down.
-    ErrShutdown,
+    ErrShutdown = ERROR | 7,
     /// The client must honour the block sizes.
-    ErrBlockSizeRequired,
+    ErrBlockSizeRequired = ERROR | 8,
     /// The request or its answer is too long.
-    ErrTooBig,
+    ErrTooBig = ERROR | 9,
     /// Only with extended headers.
-    ErrExtendedHeadersRequired,
+    ErrExtendedHeadersRequired = ERROR | 10,
 }
 
 impl OptionReply {
-    /// All of them with their numbers on the wire.
-    pub const ALL: [(OptionReply, u32); 14] = [
-        (OptionReply::Ack, 1),
-        (OptionReply::Server, 2),
-        (OptionReply::Info, 3),
-        (OptionReply::MetaContext, 4),
-        (OptionReply::ErrUnsupported, ERROR | 1),
-        (OptionReply::ErrPolicy, ERROR | 2),
-        (OptionReply::ErrInvalid, ERROR | 3),
-        (OptionReply::ErrPlatform, ERROR | 4),
-        (OptionReply::ErrTlsRequired, ERROR | 5),
-        (OptionReply::ErrUnknown, ERROR | 6),
-        (OptionReply::ErrShutdown, ERROR | 7),
-        (OptionReply::ErrBlockSizeRequired, ERROR | 8),
-        (OptionReply::ErrTooBig, ERROR | 9),
-        (OptionReply::ErrExtendedHeadersRequired, ERROR | 10),
+    /// All of them.
+    pub const ALL: [OptionReply; 14] = [
+        OptionReply::Ack,
+        OptionReply::Server,
+        OptionReply::Info,
+        OptionReply::MetaContext,
+        OptionReply::ErrUnsupported,
+        OptionReply::ErrPolicy,
+        OptionReply::ErrInvalid,
+        OptionReply::ErrPlatform,
+        OptionReply::ErrTlsRequired,
+        OptionReply::ErrUnknown,
+        OptionReply::ErrShutdown,
+        OptionReply::ErrBlockSizeRequired,
+        OptionReply::ErrTooBig,
+        OptionReply::ErrExtendedHeadersRequired,
     ];
 
     /// Its number on the wire.
     pub fn wire(self) -> u32 {
-        match self {
-            OptionReply::Ack => 1,
-            OptionReply::Server => 2,
-            OptionReply::Info => 3,
-            OptionReply::MetaContext => 4,
-            OptionReply::ErrUnsupported => ERROR | 1,
-            OptionReply::ErrPolicy => ERROR | 2,
-            OptionReply::ErrInvalid => ERROR | 3,
-            OptionReply::ErrPlatform => ERROR | 4,
-            OptionReply::ErrTlsRequired => ERROR | 5,
-            OptionReply::ErrUnknown => ERROR | 6,
-            OptionReply::ErrShutdown => ERROR | 7,
-            OptionReply::ErrBlockSizeRequired => ERROR | 8,
-            OptionReply::ErrTooBig => ERROR | 9,
-            OptionReply::ErrExtendedHeadersRequired => ERROR | 10,
-        }
+        self as u32
     }
 
     /// The reply behind a number, `None` when this implementation does not know it.
     pub fn from_wire(number: u32) -> Option<OptionReply> {
-        OptionReply::ALL.iter().find(|(_, wire)| *wire == number).map(|(reply, _)| *reply)
+        OptionReply::ALL.into_iter().find(|reply| reply.wire() == number)
     }
 }
 

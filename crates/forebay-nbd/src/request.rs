@@ -8,50 +8,30 @@ const MAGIC: u32 = 0x2560_9513;
 
 /// The commands that this implementation knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
 pub enum Command {
     /// Read bytes.
-    Read,
+    Read = 0,
     /// Write the payload that follows the header.
-    Write,
+    Write = 1,
     /// The client is leaving; not answered.
-    Disconnect,
+    Disconnect = 2,
     /// Make every answered write durable.
-    Flush,
+    Flush = 3,
     /// The range is no longer needed.
-    Trim,
+    Trim = 4,
     /// Fetch the range into the cache.
-    Cache,
+    Cache = 5,
     /// The range reads as zeroes afterwards.
-    WriteZeroes,
+    WriteZeroes = 6,
     /// State of the range in the selected meta contexts.
-    BlockStatus,
+    BlockStatus = 7,
 }
 
 impl Command {
-    /// All of them with their numbers on the wire.
-    pub const ALL: [(Command, u16); 8] = [
-        (Command::Read, 0),
-        (Command::Write, 1),
-        (Command::Disconnect, 2),
-        (Command::Flush, 3),
-        (Command::Trim, 4),
-        (Command::Cache, 5),
-        (Command::WriteZeroes, 6),
-        (Command::BlockStatus, 7),
-    ];
-
     /// Its number on the wire.
     pub const fn wire(self) -> u16 {
-        match self {
-            Command::Read => 0,
-            Command::Write => 1,
-            Command::Disconnect => 2,
-            Command::Flush => 3,
-            Command::Trim => 4,
-            Command::Cache => 5,
-            Command::WriteZeroes => 6,
-            Command::BlockStatus => 7,
-        }
+        self as u16
     }
 
     /// The command behind a number, `None` when this implementation does not know it.

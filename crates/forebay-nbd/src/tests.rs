@@ -87,21 +87,83 @@ fn headers_have_the_bytes_of_the_protocol() {
 }
 
 #[test]
-fn numbers_on_the_wire_and_names_agree() {
-    for (kind, wire) in OptionKind::ALL {
+fn options_and_their_replies_have_the_numbers_of_the_protocol() {
+    let options = [
+        (OptionKind::ExportName, 1),
+        (OptionKind::Abort, 2),
+        (OptionKind::List, 3),
+        (OptionKind::StartTls, 5),
+        (OptionKind::Info, 6),
+        (OptionKind::Go, 7),
+        (OptionKind::StructuredReply, 8),
+        (OptionKind::ListMetaContext, 9),
+        (OptionKind::SetMetaContext, 10),
+        (OptionKind::ExtendedHeaders, 11),
+    ];
+    assert_eq!(options.map(|(kind, _)| kind), OptionKind::ALL);
+    for (kind, wire) in options {
         assert_eq!((kind.wire(), OptionKind::from_wire(wire)), (wire, Some(kind)));
     }
-    for (reply, wire) in OptionReply::ALL {
+    let replies = [
+        (OptionReply::Ack, 1),
+        (OptionReply::Server, 2),
+        (OptionReply::Info, 3),
+        (OptionReply::MetaContext, 4),
+        (OptionReply::ErrUnsupported, 0x8000_0001),
+        (OptionReply::ErrPolicy, 0x8000_0002),
+        (OptionReply::ErrInvalid, 0x8000_0003),
+        (OptionReply::ErrPlatform, 0x8000_0004),
+        (OptionReply::ErrTlsRequired, 0x8000_0005),
+        (OptionReply::ErrUnknown, 0x8000_0006),
+        (OptionReply::ErrShutdown, 0x8000_0007),
+        (OptionReply::ErrBlockSizeRequired, 0x8000_0008),
+        (OptionReply::ErrTooBig, 0x8000_0009),
+        (OptionReply::ErrExtendedHeadersRequired, 0x8000_000a),
+    ];
+    assert_eq!(replies.map(|(reply, _)| reply), OptionReply::ALL);
+    for (reply, wire) in replies {
         assert_eq!((reply.wire(), OptionReply::from_wire(wire)), (wire, Some(reply)));
     }
-    for (command, wire) in Command::ALL {
+    let infos = [
+        (InfoKind::Export, 0),
+        (InfoKind::Name, 1),
+        (InfoKind::Description, 2),
+        (InfoKind::BlockSize, 3),
+    ];
+    assert_eq!(infos.map(|(kind, _)| kind), InfoKind::ALL);
+    for (kind, wire) in infos {
+        assert_eq!(kind.wire(), wire);
+    }
+}
+
+#[test]
+fn commands_and_errors_have_the_numbers_of_the_protocol() {
+    let commands = [
+        (Command::Read, 0),
+        (Command::Write, 1),
+        (Command::Disconnect, 2),
+        (Command::Flush, 3),
+        (Command::Trim, 4),
+        (Command::Cache, 5),
+        (Command::WriteZeroes, 6),
+        (Command::BlockStatus, 7),
+    ];
+    for (command, wire) in commands {
         assert_eq!((command.wire(), Command::from_wire(wire)), (wire, Some(command)));
     }
-    for (errno, wire) in Errno::ALL {
+    let errnos = [
+        (Errno::Perm, 1),
+        (Errno::Io, 5),
+        (Errno::NoMem, 12),
+        (Errno::Inval, 22),
+        (Errno::NoSpc, 28),
+        (Errno::Overflow, 75),
+        (Errno::NotSup, 95),
+        (Errno::Shutdown, 108),
+    ];
+    assert_eq!(errnos.map(|(errno, _)| errno), Errno::ALL);
+    for (errno, wire) in errnos {
         assert_eq!((errno.wire(), Errno::from_wire(wire)), (wire, Err(errno)));
-    }
-    for (kind, wire) in InfoKind::ALL {
-        assert_eq!(kind.wire(), wire);
     }
     for wire in 0..=u16::MAX {
         assert_eq!(ChunkKind::from_wire(wire).wire(), wire);
@@ -264,7 +326,7 @@ proptest! {
         let status = BlockStatus::decode(&payload).unwrap();
         prop_assert_eq!(status.context, context);
         prop_assert_eq!(status.extents().collect::<Vec<_>>(), list);
-        for (errno, _) in Errno::ALL {
+        for errno in Errno::ALL {
             let error = ErrorChunk { errno, message: "", offset: None };
             let payload = ErrorChunk::bare(errno);
             prop_assert_eq!(ErrorChunk::decode(ChunkKind::Error, &payload), Ok(error));

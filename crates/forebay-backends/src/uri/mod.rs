@@ -32,8 +32,6 @@ use crate::model::ModelConfig;
 use crate::{duration, size};
 pub(crate) use options::{Options, invalid};
 
-/// The port that IANA gave to NBD.
-const NBD_PORT: u16 = 10809;
 /// Wrappers inside of wrappers, at most.
 const DEPTH_MAX: u32 = 8;
 /// Longest text that is looked at.
@@ -292,7 +290,7 @@ fn parse_nbd_tcp(text: &str, (rest, query): (&str, &str)) -> Result<Uri, Error> 
         ));
     }
     let port = match port {
-        "" => NBD_PORT,
+        "" => forebay_nbd::PORT,
         port => match port.parse() {
             Ok(0) | Err(_) => {
                 return Err(invalid(text, format_args!("port `{port}`: allowed: 1 to 65535")));
