@@ -183,6 +183,48 @@ pub trait Backend: Send {
     }
 }
 
+/// The methods of [`Backend`] that a wrapper leaves to the backend in its field `inner`.
+macro_rules! leave_to_inner {
+    () => {
+        fn properties(&self) -> &$crate::backend::Properties {
+            self.inner.properties()
+        }
+
+        fn length(&self) -> Option<u64> {
+            self.inner.length()
+        }
+
+        fn lengthen(&mut self, size: u64) {
+            self.inner.lengthen(size);
+        }
+
+        fn trouble(&self) -> Option<&str> {
+            self.inner.trouble()
+        }
+
+        fn probe(&self) -> Option<$crate::probe::Probe> {
+            self.inner.probe()
+        }
+
+        fn hold_changes(&mut self) -> Option<forebay_core::ids::Nanos> {
+            self.inner.hold_changes()
+        }
+
+        fn holds_changes(&self) -> bool {
+            self.inner.holds_changes()
+        }
+
+        fn give_up_after(&mut self, patience: forebay_core::ids::Nanos) {
+            self.inner.give_up_after(patience);
+        }
+
+        fn tell_of_writes(&mut self, to: std::sync::Arc<dyn $crate::backend::Writes>) {
+            self.inner.tell_of_writes(to);
+        }
+    };
+}
+pub(crate) use leave_to_inner;
+
 /// Tokens `base..base + 2^40` of a reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRange {

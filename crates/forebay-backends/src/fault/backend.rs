@@ -26,8 +26,7 @@ use forebay_io::reactor::{ArenaId, Completion};
 use super::FaultConfig;
 use super::rule::{Action, ActiveRule};
 use super::volatile::UndoLog;
-use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
-use crate::probe::Probe;
+use crate::backend::{Backend, BackendEvent, BackendIo, Context, TokenRange, leave_to_inner};
 use forebay_core::splitmix::Rng;
 
 /// Memory for what is read before a volatile write and written back after a power cut.
@@ -364,17 +363,7 @@ impl FaultBackend {
 }
 
 impl Backend for FaultBackend {
-    fn properties(&self) -> &Properties {
-        self.inner.properties()
-    }
-
-    fn length(&self) -> Option<u64> {
-        self.inner.length()
-    }
-
-    fn lengthen(&mut self, size: u64) {
-        self.inner.lengthen(size);
-    }
+    leave_to_inner!();
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()> {
         if self.undo.is_some() {
@@ -417,30 +406,6 @@ impl Backend for FaultBackend {
             Session::Up | Session::Draining { .. } | Session::Restoring { .. } => Nanos::NEVER,
         };
         late.min(session).min(self.inner.next_deadline())
-    }
-
-    fn trouble(&self) -> Option<&str> {
-        self.inner.trouble()
-    }
-
-    fn probe(&self) -> Option<Probe> {
-        self.inner.probe()
-    }
-
-    fn hold_changes(&mut self) -> Option<Nanos> {
-        self.inner.hold_changes()
-    }
-
-    fn holds_changes(&self) -> bool {
-        self.inner.holds_changes()
-    }
-
-    fn give_up_after(&mut self, patience: Nanos) {
-        self.inner.give_up_after(patience);
-    }
-
-    fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
-        self.inner.tell_of_writes(to);
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {

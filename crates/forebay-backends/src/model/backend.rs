@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::Arc;
 
 use forebay_core::action::{Extent, IoOp};
 use forebay_core::ids::{IoId, Nanos};
@@ -13,8 +12,7 @@ use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 
 use super::{Model, ModelConfig, ModelOp};
-use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange, Writes};
-use crate::probe::Probe;
+use crate::backend::{Backend, BackendEvent, BackendIo, Context, TokenRange, leave_to_inner};
 
 /// See the module.
 pub struct ModelBackend {
@@ -92,17 +90,7 @@ impl ModelBackend {
 }
 
 impl Backend for ModelBackend {
-    fn properties(&self) -> &Properties {
-        self.inner.properties()
-    }
-
-    fn length(&self) -> Option<u64> {
-        self.inner.length()
-    }
-
-    fn lengthen(&mut self, size: u64) {
-        self.inner.lengthen(size);
-    }
+    leave_to_inner!();
 
     fn attach(&mut self, cx: &mut Context<'_>, tokens: TokenRange) -> std::io::Result<()> {
         self.inner.attach(cx, tokens)
@@ -138,30 +126,6 @@ impl Backend for ModelBackend {
     fn next_deadline(&self) -> Nanos {
         let due = self.held.peek().map_or(Nanos::NEVER, |Reverse((due, ..))| *due);
         due.min(self.inner.next_deadline())
-    }
-
-    fn trouble(&self) -> Option<&str> {
-        self.inner.trouble()
-    }
-
-    fn probe(&self) -> Option<Probe> {
-        self.inner.probe()
-    }
-
-    fn hold_changes(&mut self) -> Option<Nanos> {
-        self.inner.hold_changes()
-    }
-
-    fn holds_changes(&self) -> bool {
-        self.inner.holds_changes()
-    }
-
-    fn give_up_after(&mut self, patience: Nanos) {
-        self.inner.give_up_after(patience);
-    }
-
-    fn tell_of_writes(&mut self, to: Arc<dyn Writes>) {
-        self.inner.tell_of_writes(to);
     }
 
     fn detach(&mut self, cx: &mut Context<'_>) {
