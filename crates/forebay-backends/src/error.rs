@@ -2,7 +2,6 @@
 //! [`IoStatus`](forebay_core::status::IoStatus) instead.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 use crate::format::ImageFormat;
 
@@ -32,7 +31,8 @@ pub enum ErrorKind {
 }
 
 /// An error: its kind, what happened where and what to do about it, and the cause.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: ErrorKind,
     context: String,
@@ -54,17 +54,5 @@ impl Error {
     /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }

@@ -1,6 +1,5 @@
 //! The crate's error: what went wrong, where in which file, and what to do.
 
-use std::fmt;
 use std::io;
 
 /// Requests of a trace that are under way at a time, at most.
@@ -27,8 +26,9 @@ pub enum ErrorKind {
     Target,
 }
 
-/// See the module.
-#[derive(Debug)]
+/// See the module. The source tells its part itself, to whoever prints the chain.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct Error {
     kind: ErrorKind,
     message: String,
@@ -63,18 +63,5 @@ impl Error {
     pub(crate) fn in_file(mut self, name: &str) -> Error {
         self.message = format!("{name}: {}", self.message);
         self
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The source tells its part itself, to whoever prints the chain.
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
     }
 }
