@@ -22,7 +22,6 @@ mod export;
 pub mod fuzzing;
 pub mod handshake;
 pub mod session;
-mod table;
 
 pub use contexts::Contexts;
 pub use driver::{Connection, Greeted};

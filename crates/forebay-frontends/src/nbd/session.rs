@@ -28,12 +28,12 @@ use forebay_nbd::errno::Errno;
 use forebay_nbd::flags::CommandFlags;
 use forebay_nbd::request::{Command, RequestHeader};
 use forebay_nbd::{Invalid, PAYLOAD_MAX};
+use slab::Slab;
 
 use super::contexts::MetaContext;
 use super::errno::result_of;
 use super::export::Export;
 use super::handshake::Negotiated;
-use super::table::{Entry, Table};
 
 mod encode;
 
@@ -83,6 +83,18 @@ pub struct Submission {
     pub second: Option<Op>,
 }
 
+/// A request in flight: it was taken and not answered.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The client's name of it.
+    cookie: u64,
+    command: Command,
+    flags: CommandFlags,
+    range: ByteRange,
+    /// Answers of the engine that are still to come.
+    awaited: u8,
+}
+
 /// One client in its transmission phase.
 #[derive(Debug)]
 pub struct Session {
@@ -90,7 +102,8 @@ pub struct Session {
     read_only: bool,
     write_cache: bool,
     negotiated: Negotiated,
-    table: Table,
+    /// Its memory is allocated once: it never holds more than [`REQUESTS_MAX`].
+    table: Slab<Entry>,
     bytes_in_flight: u64,
     /// Payload of a refused write that has still to arrive.
     skip: usize,
@@ -104,7 +117,7 @@ impl Session {
             read_only: export.read_only,
             write_cache: export.write_cache,
             negotiated,
-            table: Table::new(REQUESTS_MAX),
+            table: Slab::with_capacity(REQUESTS_MAX as usize),
             bytes_in_flight: 0,
             skip: 0,
         }
@@ -209,11 +222,12 @@ impl Session {
 
     /// One answer of a request is no longer awaited; true when it was the last.
     fn settle(&mut self, key: u32) -> (Entry, bool) {
-        let entry = self.table.entry(key / 2);
+        let place = key as usize / 2;
+        let entry = self.table.get_mut(place).expect("answers come for requests in flight only");
         entry.awaited -= 1;
         let (entry, is_last) = (*entry, entry.awaited == 0);
         if is_last {
-            self.table.remove(key / 2);
+            self.table.remove(place);
             self.bytes_in_flight -= payload(entry.command, entry.range);
         }
         (entry, is_last)
@@ -316,7 +330,7 @@ impl Session {
     fn take(&mut self, command: Command, header: &RequestHeader, range: ByteRange) -> Step {
         let bytes = payload(command, range);
         let too_much = self.bytes_in_flight + bytes > BYTES_MAX && self.bytes_in_flight > 0;
-        if self.table.is_full() || (bytes > 0 && too_much) {
+        if self.table.len() == REQUESTS_MAX as usize || (bytes > 0 && too_much) {
             return Step::Full;
         }
         let fua = header.flags.has(CommandFlags::FUA) || !self.write_cache;
@@ -336,7 +350,7 @@ impl Session {
         let awaited = 1 + u8::from(second.is_some());
         let flags = header.flags;
         let entry = Entry { cookie: header.cookie, command, flags, range, awaited };
-        let key = 2 * self.table.insert(entry);
+        let key = 2 * self.table.insert(entry) as u32;
         self.bytes_in_flight += bytes;
         match command {
             Command::Write => Step::Write { key, range, fua },

@@ -8,7 +8,7 @@ use forebay_nbd::reply::{
 };
 
 use super::super::contexts::{MetaContext, state_flags};
-use super::super::table::Entry;
+use super::Entry;
 
 /// Extents in one chunk at most; a client asks again for what is missing.
 const EXTENTS_MAX: usize = 8192;
