@@ -192,7 +192,7 @@ impl Index {
         (buckets, vec![Line([NONE; 16]); lines as usize].into())
     }
 
-    /// Number of slots.
+    /// Number of slots, quarantined ones included.
     pub fn slots(&self) -> u32 {
         self.entries.len() as u32
     }

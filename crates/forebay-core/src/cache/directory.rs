@@ -31,6 +31,8 @@ mod handover;
 mod masks;
 mod resize;
 
+use std::ops::Deref;
+
 use crate::geometry::GranuleMask;
 use crate::ghost::{Age, Ghost};
 use crate::ids::{BlockIndex, SlotId};
@@ -80,6 +82,16 @@ struct Hits {
     len: usize,
 }
 
+/// The index answers what is where. To be asked is no use of a block: [`Directory::hit`] notes one.
+impl Deref for Directory {
+    type Target = Index;
+
+    #[inline]
+    fn deref(&self) -> &Index {
+        &self.index
+    }
+}
+
 impl Directory {
     /// A directory of `slots` free slots for blocks of `granules_per_block` granules (1 to 64).
     /// `density` is that of the index. Panics when there are no slots or
@@ -119,45 +131,15 @@ impl Directory {
         Directory { index: self.index.salted(salt), ..self }
     }
 
-    /// Number of slots, quarantined ones included.
-    pub fn slots(&self) -> u32 {
-        self.index.slots()
-    }
-
-    /// Number of blocks in it.
-    pub fn len(&self) -> u32 {
-        self.index.len()
-    }
-
     /// Number of blocks in it of which it has something: all but the hollow ones.
     pub fn filled(&self) -> u32 {
         self.index.len() - self.hollow
-    }
-
-    /// True when no block is in it.
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
-    /// Number of quarantined slots.
-    pub fn quarantined(&self) -> u32 {
-        self.index.quarantined()
-    }
-
-    /// The slot that holds `block`. No side effect: [`Directory::hit`] notes a use.
-    pub fn find(&self, block: BlockIndex) -> Option<SlotId> {
-        self.index.find(block)
     }
 
     /// The slot that holds `block`, and its valid granules.
     pub fn lookup(&self, block: BlockIndex) -> Option<(SlotId, GranuleMask)> {
         let slot = self.index.find(block)?;
         Some((slot, self.valid.at(slot)))
-    }
-
-    /// The block in `slot`, `None` when the slot is not occupied.
-    pub fn block_of(&self, slot: SlotId) -> Option<BlockIndex> {
-        self.index.block_of(slot)
     }
 
     /// The valid granules of `slot`, none when the slot is not occupied.
@@ -243,11 +225,6 @@ impl Directory {
     /// All of the retired slots are recorded.
     pub fn record_all_retired(&mut self) {
         self.index.record_all_retired();
-    }
-
-    /// True when a retired slot is not recorded.
-    pub fn has_retired(&self) -> bool {
-        self.index.has_retired()
     }
 
     /// The records of retired slots are durable: they are free.
@@ -405,16 +382,6 @@ impl Directory {
         self.handover = None;
         self.ghost.clear();
         self.policy.forget();
-    }
-
-    /// True for a taken slot without a block.
-    pub fn is_taken(&self, slot: SlotId) -> bool {
-        self.index.is_taken(slot)
-    }
-
-    /// Number of taken slots without a block. Slow.
-    pub fn taken(&self) -> u32 {
-        self.index.taken()
     }
 
     /// Panics when its structures contradict each other. Slow.

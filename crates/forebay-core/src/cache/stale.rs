@@ -293,5 +293,5 @@ impl Cache {
 }
 
 fn slots_of(dir: Option<&Directory>) -> u32 {
-    dir.map_or(0, Directory::slots)
+    dir.map_or(0, |dir| dir.slots())
 }
