@@ -65,8 +65,7 @@ pub struct OpenFile {
     size: u64,
     is_block_device: bool,
     logical_block: u32,
-    memory_align: u32,
-    buffered_reason: Option<String>,
+    is_direct: bool,
 }
 
 impl OpenFile {
@@ -78,8 +77,7 @@ impl OpenFile {
     pub fn open(path: &Path, options: &Options) -> Result<OpenFile, FileError> {
         let is_there = check_type(path, options)?;
         let is_block_device = is_there && is_block_device(path);
-        let mut buffered_reason = options.buffered.then(|| "buffered I/O was asked for".to_owned());
-        let mut fd = open_fd(path, options, is_block_device, &mut buffered_reason)?;
+        let (mut fd, mut is_direct) = open_fd(path, options, is_block_device)?;
         let operation = if options.read_only {
             FlockOperation::NonBlockingLockShared
         } else {
@@ -93,39 +91,26 @@ impl OpenFile {
         }
         let size =
             size(fd.as_fd()).map_err(|error| FileError::new("find the size of", path, error))?;
-        let mut blocks = Blocks { logical: SECTOR, memory: SECTOR };
-        if buffered_reason.is_none() {
-            match direct_blocks(fd.as_fd(), is_block_device) {
-                Some(found) => {
-                    buffered_reason = unfit_for_direct(found.logical, size, is_block_device);
-                    if buffered_reason.is_none() {
-                        blocks = found;
-                    }
+        let mut block = SECTOR;
+        if is_direct {
+            let unit = direct_unit(fd.as_fd(), is_block_device);
+            match unit.filter(|unit| fits_direct(*unit, size, is_block_device)) {
+                Some(unit) => block = unit,
+                None => {
+                    is_direct = false;
+                    clear_direct(&mut fd)
+                        .map_err(|error| FileError::new("open for buffered I/O", path, error))?;
                 }
-                None => buffered_reason = Some("its file system has no direct I/O".to_owned()),
-            }
-            if buffered_reason.is_some() {
-                clear_direct(&mut fd)
-                    .map_err(|error| FileError::new("open for buffered I/O", path, error))?;
             }
         }
         let logical_block = if is_block_device {
             rustix::fs::ioctl_blksszget(&fd)
                 .map_err(|error| FileError::new("find the block size of", path, error.into()))?
         } else {
-            blocks.logical
+            block
         };
         let path = path.to_owned();
-        let memory_align = blocks.memory;
-        Ok(OpenFile {
-            path,
-            fd,
-            size,
-            is_block_device,
-            logical_block,
-            memory_align,
-            buffered_reason,
-        })
+        Ok(OpenFile { path, fd, size, is_block_device, logical_block, is_direct })
     }
 
     /// Where it is.
@@ -145,22 +130,12 @@ impl OpenFile {
 
     /// Whether I/O goes past the page cache.
     pub fn is_direct(&self) -> bool {
-        self.buffered_reason.is_none()
-    }
-
-    /// Why I/O goes through the page cache, in words for an operator.
-    pub fn buffered_reason(&self) -> Option<&str> {
-        self.buffered_reason.as_deref()
+        self.is_direct
     }
 
     /// Offsets and lengths of I/O are multiples of this many bytes, a power of two from 512 on. Of a file at most 4096.
     pub fn logical_block(&self) -> u32 {
         self.logical_block
-    }
-
-    /// Addresses of memory for I/O are multiples of this many bytes.
-    pub fn memory_align(&self) -> u32 {
-        self.memory_align
     }
 
     /// The descriptor, for helpers that block.
@@ -212,13 +187,12 @@ fn check_type(path: &Path, options: &Options) -> Result<bool, FileError> {
     }
 }
 
-/// Opens, with direct I/O if `buffered_reason` is none and the file system lets it; else sets the reason.
+/// Opens, with direct I/O where that is wanted and the file system has it: true then.
 fn open_fd(
     path: &Path,
     options: &Options,
     is_block_device: bool,
-    buffered_reason: &mut Option<String>,
-) -> Result<OwnedFd, FileError> {
+) -> Result<(OwnedFd, bool), FileError> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if is_block_device && !options.read_only {
@@ -233,15 +207,15 @@ fn open_fd(
         let ends = || true;
         patiently(wait, ends, || rustix::fs::open(path, flags, mode))
     };
-    if buffered_reason.is_none() {
+    let failed = |error: Errno| FileError::new("open", path, error.into());
+    if !options.buffered {
         match open(flags | OFlags::DIRECT) {
-            Err(Errno::INVAL) => {
-                *buffered_reason = Some("its file system has no direct I/O".to_owned());
-            }
-            result => return result.map_err(|error| FileError::new("open", path, error.into())),
+            // Its file system has no direct I/O.
+            Err(Errno::INVAL) => {}
+            opened => return opened.map(|fd| (fd, true)).map_err(failed),
         }
     }
-    open(flags).map_err(|error| FileError::new("open", path, error.into()))
+    open(flags).map(|fd| (fd, false)).map_err(failed)
 }
 
 /// Locks the file, waiting at most `wait` for a process that is ending, and for a living one whose lock `passes`.
@@ -308,41 +282,25 @@ fn allocate(fd: &OwnedFd, path: &Path, len: u64) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Why a file of `size` bytes cannot be used with direct I/O in units of `unit` bytes.
-fn unfit_for_direct(unit: u32, size: u64, is_block_device: bool) -> Option<String> {
-    if !size.is_multiple_of(unit.into()) {
-        return Some(format!(
-            "its size of {size} bytes is no multiple of {unit}, the unit of direct I/O"
-        ));
-    }
+/// Whether a file of `size` bytes can be used with direct I/O in units of `unit` bytes.
+fn fits_direct(unit: u32, size: u64, is_block_device: bool) -> bool {
     // The sectors of a device are as long through the page cache, too.
-    let is_long = unit > DIRECT_UNIT_MAX && !is_block_device;
-    is_long.then(|| {
-        format!("the unit of direct I/O is {unit} bytes there, and {DIRECT_UNIT_MAX} at most can be used")
-    })
+    size.is_multiple_of(unit.into()) && (unit <= DIRECT_UNIT_MAX || is_block_device)
 }
 
-/// The units of direct I/O.
-struct Blocks {
-    logical: u32,
-    memory: u32,
-}
-
-/// The units of direct I/O on a file. `None` when the file has none.
-fn direct_blocks(fd: BorrowedFd<'_>, is_block_device: bool) -> Option<Blocks> {
-    let unknown = Blocks { logical: DIRECT_ALIGN_UNKNOWN, memory: DIRECT_ALIGN_UNKNOWN };
+/// The unit of direct I/O on a file, in bytes. `None` when the file has none.
+fn direct_unit(fd: BorrowedFd<'_>, is_block_device: bool) -> Option<u32> {
     let told = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         .ok()
         .filter(|found| found.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
     match told {
-        Some(found) if found.stx_dio_offset_align > 0 => Some(Blocks {
-            logical: found.stx_dio_offset_align.max(SECTOR),
-            memory: found.stx_dio_mem_align.max(1),
-        }),
+        Some(found) if found.stx_dio_offset_align > 0 => {
+            Some(found.stx_dio_offset_align.max(SECTOR))
+        }
         Some(_) if !is_block_device => None,
         Some(_) | None => Some(match rustix::fs::ioctl_blksszget(fd) {
-            Ok(block) if is_block_device => Blocks { logical: block, memory: block },
-            Ok(_) | Err(_) => unknown,
+            Ok(block) if is_block_device => block,
+            Ok(_) | Err(_) => DIRECT_ALIGN_UNKNOWN,
         }),
     }
 }
@@ -363,11 +321,4 @@ pub fn discard(device: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> 
 fn clear_direct(fd: &mut OwnedFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&*fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags - OFlags::DIRECT)?)
-}
-
-/// The descriptor as a file of the standard library, for tests and tools that block.
-impl From<OpenFile> for File {
-    fn from(open: OpenFile) -> File {
-        File::from(open.fd)
-    }
 }
