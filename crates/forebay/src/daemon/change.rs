@@ -9,15 +9,14 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_backends::size::rounded;
 use forebay_backends::{Look, Probe};
 use forebay_host::events::Severity;
-use forebay_shard::{Drained, Gone};
+use forebay_shard::{Drained, Dropped, Gone};
 use serde::Deserialize;
 
-use super::api::Resized;
-use super::control::{ControlState, refuse};
+use super::api::{DiskStats, Resized};
+use super::control::{ControlState, Reply, refuse};
 use super::ending::{self, Left};
 use super::served::ServedDisk;
 use super::{advice, kept};
@@ -48,7 +47,7 @@ pub(super) async fn ask_for_mode(
 pub(super) async fn pause(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
+) -> Reply<DiskStats> {
     change(&state, &name, async |disk| {
         let was_paused = is_paused(disk).await?;
         disk.handle.pause(true).await?;
@@ -66,7 +65,7 @@ pub(super) async fn pause(
 pub(super) async fn resume(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
+) -> Reply<DiskStats> {
     change(&state, &name, async |disk| {
         let was_detaching = disk.handle.stats().await?.is_detaching;
         // A detach is cancelled by it, also of a disk without a log.
@@ -94,25 +93,22 @@ async fn is_paused(disk: &ServedDisk) -> Result<bool> {
 pub(super) async fn flush(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<serde_json::Value> {
+    let disk = state.find(&name)?;
     let flushed = ask(&state, disk, async |disk| {
         // A flush that ends well brings back nothing of what was lost before.
         Ok(disk.handle.flush().await? && !disk.handle.has_untold_loss().await?)
     });
     match flushed.await {
-        Ok(true) => Json(serde_json::json!({})).into_response(),
-        Ok(false) => refuse(
+        Ok(true) => Ok(Json(serde_json::json!({}))),
+        Ok(false) => Err(refuse(
             StatusCode::BAD_GATEWAY,
             format!(
                 "disk '{name}': primary storage failed the flush, or lost writes that no flush of a client has told of; what was \
                  written since the last good flush may be lost ('forebay events {name}' tells more)"
             ),
-        ),
-        Err(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}")),
+        )),
+        Err(why) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}"))),
     }
 }
 
@@ -120,11 +116,8 @@ pub(super) async fn flush(
 pub(super) async fn drop_cache(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<Dropped> {
+    let disk = state.find(&name)?;
     let dropped = ask(&state, disk, async |disk| {
         // Whoever writes from now on is told of.
         let was_modified = disk.forget_modified();
@@ -140,9 +133,9 @@ pub(super) async fn drop_cache(
         Ok(dropped) => {
             let text = format!("the cache was dropped: {} blocks", dropped.blocks);
             state.report(Some(&name), Severity::Info, &text);
-            Json(dropped).into_response()
+            Ok(Json(dropped))
         }
-        Err(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}")),
+        Err(why) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}"))),
     }
 }
 
@@ -174,11 +167,8 @@ async fn ask<T>(
 pub(super) async fn resize(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<Resized> {
+    let disk = state.find(&name)?;
     match grow(&state, disk).await {
         Ok(resized) => {
             if resized.after > resized.before {
@@ -186,9 +176,9 @@ pub(super) async fn resize(
                 let text = format!("the disk was resized from {before} to {after}");
                 state.report(Some(&name), Severity::Info, &text);
             }
-            Json(resized).into_response()
+            Ok(Json(resized))
         }
-        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
+        Err(error) => Err(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"))),
     }
 }
 
@@ -260,26 +250,23 @@ pub(super) async fn detach(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     Query(consent): Query<Consent>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<serde_json::Value> {
+    let disk = state.find(&name)?;
     let ended = match consent.check(&state, &disk).await {
         Ok(()) => end(&state, &name, disk, &consent).await,
         Err(not) => Err(not),
     };
     match ended {
-        Ok(None) => Json(serde_json::json!({ "detached": true })).into_response(),
+        Ok(None) => Ok(Json(serde_json::json!({ "detached": true }))),
         // Whoever asks takes a detach for one that leaves nothing behind.
         Ok(Some(kept)) => {
             let why = format!(
                 "disk '{name}' was detached with --force, and its write log {kept}: 'forebay disk open {name}', or the next \
                  start, goes on with them"
             );
-            refuse(StatusCode::CONFLICT, why)
+            Err(refuse(StatusCode::CONFLICT, why))
         }
-        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
+        Err(error) => Err(refuse(StatusCode::CONFLICT, format!("{error:#}"))),
     }
 }
 
@@ -439,13 +426,10 @@ async fn change(
     state: &ControlState,
     name: &str,
     work: impl AsyncFnOnce(&ServedDisk) -> Result<()>,
-) -> Response {
-    let disk = match state.find(name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<DiskStats> {
+    let disk = state.find(name)?;
     match work(&disk).await {
         Ok(()) => state.stats_of(&disk).await,
-        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
+        Err(error) => Err(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"))),
     }
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use anyhow::Result;
 
-use super::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
+use super::api::{DaemonInfo, DiskInfo, RefusedDisk};
 use super::figures::Figures;
 use super::frontends::{Frontends, Missing};
 use super::http::HttpPort;
@@ -34,9 +34,11 @@ use crate::config::DiskSpec;
 use crate::config::values::Name;
 
 mod attached;
+mod reply;
 mod stats;
 mod turns;
 
+pub(super) use reply::{Refusal, Reply, refuse};
 use turns::Turns;
 
 /// What the control socket can tell.
@@ -137,7 +139,7 @@ pub fn router(state: Arc<ControlState>) -> Router {
 async fn on_its_own(request: Request, next: Next) -> Response {
     match tokio::spawn(next.run(request)).await {
         Ok(response) => response,
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
@@ -149,11 +151,9 @@ async fn disks(State(state): State<Arc<ControlState>>) -> Json<Vec<DiskInfo>> {
     Json(state.present())
 }
 
-async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Response {
-    match state.present().into_iter().find(|disk| disk.name == name) {
-        Some(disk) => Json(disk).into_response(),
-        None => state.no_disk(&name),
-    }
+async fn disk(State(state): State<Arc<ControlState>>, Path(name): Path<String>) -> Reply<DiskInfo> {
+    let found = state.present().into_iter().find(|disk| disk.name == name);
+    found.map(Json).ok_or_else(|| state.no_disk(&name))
 }
 
 /// Which events are asked for: with a number above `after`, or later than `since_ms`, whose numbers may have begun anew.
@@ -461,14 +461,17 @@ impl ControlState {
         self.disks().into_iter().find(is_it).unwrap_or_else(|| disk.clone())
     }
 
-    /// A disk that is served, or the answer that there is none.
-    pub(super) fn find(&self, name: &str) -> Result<Arc<ServedDisk>, Box<Response>> {
+    /// A disk that is served.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn find(&self, name: &str) -> Result<Arc<ServedDisk>, Refusal> {
         let is_it = |disk: &Arc<ServedDisk>| disk.name() == name && disk.ended().is_none();
-        self.disks().into_iter().find(is_it).ok_or_else(|| Box::new(self.no_disk(name)))
+        self.disks().into_iter().find(is_it).ok_or_else(|| self.no_disk(name))
     }
 
     /// The answer that no disk of this name is served.
-    fn no_disk(&self, name: &str) -> Response {
+    fn no_disk(&self, name: &str) -> Refusal {
         if let Some(disk) = self.refused().into_iter().find(|disk| disk.name == name) {
             let error = format!("disk '{name}' is not served: {}", disk.reason);
             return refuse(StatusCode::CONFLICT, error);
@@ -482,10 +485,6 @@ impl ControlState {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn refuse(status: StatusCode, error: String) -> Response {
-    (status, Json(ApiError { error })).into_response()
 }
 
 #[cfg(test)]

@@ -15,13 +15,12 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_host::pool;
 use forebay_host::pool::report::{self, Placed};
 
 use super::api::{Change, DeviceChange, Reloaded};
-use super::control::{ControlState, refuse};
+use super::control::{ControlState, Reply, refuse};
 use super::opener::Opener;
 use super::placement;
 use super::questions::{About, FLASH_MAX};
@@ -38,20 +37,14 @@ pub(super) async fn change(
     State(state): State<Arc<ControlState>>,
     Query(wish): Query<reload::Wish>,
     change: Result<Json<DeviceChange>, JsonRejection>,
-) -> Response {
-    let change = match change {
-        Ok(Json(change)) => change,
-        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
-    };
+) -> Reply<Reloaded> {
+    let Json(change) = change?;
     let _one = state.turns.reloading.lock().await;
     let carried_out = match change {
         DeviceChange::Add { pool, device } => add(&state, &pool, device, wish.dry_run).await,
         DeviceChange::Drain { device } => drain(&state, device, wish.dry_run).await,
     };
-    match carried_out {
-        Ok(reloaded) => Json(reloaded).into_response(),
-        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
-    }
+    carried_out.map(Json).map_err(|error| refuse(StatusCode::CONFLICT, format!("{error:#}")))
 }
 
 async fn add(

@@ -12,13 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse, Response};
 use forebay_core::stats::Statistics;
 use forebay_shard::DiskStatus;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::api::Minute;
-use super::control::ControlState;
+use super::control::{ControlState, Reply};
 
 /// Minutes with requests that are kept of a disk.
 const MINUTES_MAX: usize = 240;
@@ -97,11 +96,8 @@ pub(super) async fn follow(state: Arc<ControlState>) {
 pub(super) async fn history(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    match state.find(&name) {
-        Ok(disk) => Json(disk.history().minutes()).into_response(),
-        Err(refusal) => *refusal,
-    }
+) -> Reply<Vec<Minute>> {
+    Ok(Json(state.find(&name)?.history().minutes()))
 }
 
 #[cfg(test)]

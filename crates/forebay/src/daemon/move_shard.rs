@@ -19,7 +19,6 @@ use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_host::population::Wanted;
 use forebay_shard::{DiskHandle, Drained};
@@ -28,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::advice;
 use super::api::MovedShard;
-use super::control::{ControlState, refuse};
+use super::control::{ControlState, Reply, refuse};
 use super::opener::Ready;
 use super::reopen::{Noted, Reopening, TRY_AGAIN};
 use super::served::ServedDisk;
@@ -52,14 +51,12 @@ pub(super) async fn move_shard(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     Query(query): Query<MoveQuery>,
-) -> Response {
-    if let Err(refusal) = state.find(&name) {
-        return *refusal;
-    }
-    match go(&state, &Name(name.clone()), query.to).await {
-        Ok(moved) => Json(moved).into_response(),
-        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
-    }
+) -> Reply<MovedShard> {
+    state.find(&name)?;
+    let moved = go(&state, &Name(name.clone()), query.to).await;
+    moved
+        .map(Json)
+        .map_err(|error| refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")))
 }
 
 async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result<MovedShard> {

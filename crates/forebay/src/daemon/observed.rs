@@ -9,7 +9,6 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_core::characteristics::Kind;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
@@ -21,7 +20,7 @@ use forebay_trace::mrc;
 use super::api::{
     CACHE_SIZES_MAX, Curves, Histograms, HistogramsChange, RECORDS_MAX, RecordLine, Records,
 };
-use super::control::{ControlState, refuse};
+use super::control::{ControlState, Refusal, Reply, refuse};
 use super::served::ServedDisk;
 
 #[derive(Debug, serde::Deserialize)]
@@ -42,15 +41,9 @@ pub(super) async fn records(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     query: Result<Query<RecordsQuery>, QueryRejection>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
-    let Query(RecordsQuery { from, max, unanswered }) = match query {
-        Ok(query) => query,
-        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
-    };
+) -> Reply<Records> {
+    let disk = state.find(&name)?;
+    let Query(RecordsQuery { from, max, unanswered }) = query?;
     let max = max.unwrap_or(RECORDS_MAX).min(RECORDS_MAX);
     // Touched here, so that the shard does not wait for the kernel to give it pages.
     let none = ByteRange::at(0, 0);
@@ -63,19 +56,16 @@ pub(super) async fn records(
         let (capacity, oldest, next) = (recorder.capacity(), recorder.oldest(), recorder.next());
         (batch, Records { first, capacity, oldest, next, ..Records::default() }, observer.others())
     };
-    let (batch, records, others) = match observe(&disk, look).await {
-        Ok(looked) => looked,
-        Err(refusal) => return *refusal,
-    };
+    let (batch, records, others) = observe(&disk, look).await?;
     if records.capacity == 0 {
         let why = format!(
             "disk '{name}' has no flight recorder: start it with another --recorder than 0 (recorder = \"8MiB\" in a file)"
         );
-        return refuse(StatusCode::CONFLICT, why);
+        return Err(refuse(StatusCode::CONFLICT, why));
     }
     let requests = batch.iter().map(line).collect();
     let (pid, now_ns) = (std::process::id(), clock::now_nanos());
-    Json(Records { pid, now_ns, others, requests, ..records }).into_response()
+    Ok(Json(Records { pid, now_ns, others, requests, ..records }))
 }
 
 fn line(recorded: &Recorded) -> RecordLine {
@@ -84,14 +74,17 @@ fn line(recorded: &Recorded) -> RecordLine {
     RecordLine(time.0, is_write, range.start, range.len(), latency)
 }
 
-/// What `look` finds, or the answer that the disk has ended.
+/// What `look` finds.
+///
+/// # Errors
+/// The disk has ended.
 async fn observe<T: Send + 'static>(
     disk: &ServedDisk,
     look: impl FnOnce(&mut Observer) -> T + Send + 'static,
-) -> Result<T, Box<Response>> {
+) -> Result<T, Refusal> {
     disk.handle.observe(look).await.map_err(|gone| {
         let why = format!("disk '{}': {gone}", disk.name());
-        Box::new(refuse(StatusCode::SERVICE_UNAVAILABLE, why))
+        refuse(StatusCode::SERVICE_UNAVAILABLE, why)
     })
 }
 
@@ -99,41 +92,30 @@ async fn observe<T: Send + 'static>(
 pub(super) async fn histograms(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<Histograms> {
+    let disk = state.find(&name)?;
     let look = |observer: &mut Observer| observer.counting().cloned().map(Box::new);
-    match observe(&disk, look).await {
-        Ok(Some(counting)) => {
-            let histograms = named(&counting.characteristics);
-            let counted = Nanos(clock::now_nanos()).since(counting.since);
-            let devices = vec![Device { device: 0, histograms }];
-            Json(Histograms { counted_ns: counted.0, devices }).into_response()
-        }
-        Ok(None) => {
-            let why = format!(
-                "disk '{name}' does not count its histograms: 'forebay disk histogram {name} --start' begins"
-            );
-            refuse(StatusCode::CONFLICT, why)
-        }
-        Err(refusal) => *refusal,
-    }
+    let Some(counting) = observe(&disk, look).await? else {
+        let why = format!(
+            "disk '{name}' does not count its histograms: 'forebay disk histogram {name} --start' begins"
+        );
+        return Err(refuse(StatusCode::CONFLICT, why));
+    };
+    let histograms = named(&counting.characteristics);
+    let counted = Nanos(clock::now_nanos()).since(counting.since);
+    let devices = vec![Device { device: 0, histograms }];
+    Ok(Json(Histograms { counted_ns: counted.0, devices }))
 }
 
 /// Begins to count histograms, begins anew, or ends.
 pub(super) async fn change_histograms(
     State(state): State<Arc<ControlState>>,
     Path((name, change)): Path<(String, String)>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<HistogramsChange> {
+    let disk = state.find(&name)?;
     // Memory comes from here and goes back to here: the shard neither takes nor frees any.
     let (empty, now) = (Box::<Counting>::default(), Nanos(clock::now_nanos()));
-    let changed = match change.as_str() {
+    let counted = match change.as_str() {
         "start" => {
             let start = move |observer: &mut Observer| match observer.counting() {
                 Some(_) => Some(empty),
@@ -145,14 +127,11 @@ pub(super) async fn change_histograms(
         "stop" => observe(&disk, Observer::stop_counting).await,
         _ => {
             let why = format!("'{change}' is no change of histograms: start, reset or stop");
-            return refuse(StatusCode::NOT_FOUND, why);
+            return Err(refuse(StatusCode::NOT_FOUND, why));
         }
-    };
-    match changed {
-        // Each of them gives back memory exactly if there was a count.
-        Ok(counted) => Json(HistogramsChange { were_counted: counted.is_some() }).into_response(),
-        Err(refusal) => *refusal,
-    }
+    }?;
+    // Each of them gives back memory exactly if there was a count.
+    Ok(Json(HistogramsChange { were_counted: counted.is_some() }))
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -168,27 +147,20 @@ pub(super) async fn mrc(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     query: Result<Query<MrcQuery>, QueryRejection>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
-    let sizes = match query.map_err(|wrong| wrong.body_text()).and_then(|query| sizes_of(&query)) {
-        Ok(sizes) => sizes,
-        Err(why) => return refuse(StatusCode::BAD_REQUEST, why),
-    };
+) -> Reply<Curves> {
+    let disk = state.find(&name)?;
+    let Query(query) = query?;
+    let sizes = sizes_of(&query).map_err(|why| refuse(StatusCode::BAD_REQUEST, why))?;
     let look = |observer: &mut Observer| {
         let uses = observer.uses()?;
         Some((uses.snapshot(), uses.block_size(), uses.grid_offset()))
     };
-    match observe(&disk, look).await {
-        Ok(Some((snapshot, block_size, grid_offset))) => {
-            let curves = vec![mrc::of_disk(&snapshot, block_size, grid_offset, &sizes)];
-            Json(Curves { curves }).into_response()
-        }
-        Ok(None) => refuse(StatusCode::CONFLICT, format!("disk '{name}' has no miss-ratio curve")),
-        Err(refusal) => *refusal,
-    }
+    let Some((snapshot, block_size, grid_offset)) = observe(&disk, look).await? else {
+        let why = format!("disk '{name}' has no miss-ratio curve");
+        return Err(refuse(StatusCode::CONFLICT, why));
+    };
+    let curves = vec![mrc::of_disk(&snapshot, block_size, grid_offset, &sizes)];
+    Ok(Json(Curves { curves }))
 }
 
 fn sizes_of(query: &MrcQuery) -> Result<Vec<u64>, String> {

@@ -7,13 +7,12 @@ use anyhow::Result;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_core::stats::{IndexState, Statistics, TierState};
 use forebay_host::pool;
 use forebay_host::pool::report::{self, DiskReport, PoolReport};
 use forebay_host::pool::survey::RingReport;
 
-use super::control::{ControlState, lock, refuse};
+use super::control::{ControlState, Reply, lock, refuse};
 use super::flash::OpenPool;
 use super::placement;
 use super::questions::{About, Silence};
@@ -28,11 +27,9 @@ const REPORT_MAX: Duration = Duration::from_secs(20);
 const SILENT: &str = "it does not answer, or takes long to read: what is told of it is of before";
 
 /// All that it uses, in the order of their paths.
-pub(super) async fn pools(State(state): State<Arc<ControlState>>) -> Response {
-    match reports(&state).await {
-        Ok(reports) => Json(reports).into_response(),
-        Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")),
-    }
+pub(super) async fn pools(State(state): State<Arc<ControlState>>) -> Reply<Vec<PoolReport>> {
+    let reports = reports(&state).await;
+    reports.map(Json).map_err(|error| refuse(StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")))
 }
 
 async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {

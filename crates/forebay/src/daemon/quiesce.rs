@@ -7,13 +7,12 @@ use anyhow::{Result, bail, ensure};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_core::stats::{LogState, LogStatistics};
 use forebay_host::events::Severity;
 use forebay_shard::EndedHold;
 
 use super::api::Quiesced;
-use super::control::{ControlState, refuse};
+use super::control::{ControlState, Reply, refuse};
 use super::served::ServedDisk;
 use crate::config::values::Span;
 use crate::messages;
@@ -37,7 +36,7 @@ pub(super) async fn quiesce(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     Query(query): Query<QuiesceQuery>,
-) -> Response {
+) -> Reply<Quiesced> {
     answer(&state, &name, async |disk| {
         let span = allowed("--for", query.for_ms)?;
         let patience = allowed("--timeout", query.timeout_ms)?;
@@ -67,7 +66,7 @@ pub(super) async fn end(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     Query(query): Query<EndQuery>,
-) -> Response {
+) -> Reply<Quiesced> {
     answer(&state, &name, async |disk| {
         // First of all, whatever became of the disk meanwhile.
         let ended = disk.handle.end_hold(query.hold).await?;
@@ -135,13 +134,10 @@ async fn answer(
     state: &ControlState,
     name: &str,
     work: impl AsyncFnOnce(&ServedDisk) -> Result<Quiesced>,
-) -> Response {
-    let disk = match state.find(name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
-    match work(&disk).await {
-        Ok(quiesced) => Json(quiesced).into_response(),
-        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
-    }
+) -> Reply<Quiesced> {
+    let disk = state.find(name)?;
+    let quiesced = work(&disk).await;
+    quiesced
+        .map(Json)
+        .map_err(|error| refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")))
 }

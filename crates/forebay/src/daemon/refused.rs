@@ -16,12 +16,11 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::{self, Decision};
 
 use super::api::{RefusedDisk, Resolved, Sides};
-use super::control::{ControlState, lock, refuse};
+use super::control::{ControlState, Reply, lock, refuse};
 use super::frontends::Missing;
 use super::opener::Opener;
 use super::opening::Opened;
@@ -82,7 +81,7 @@ impl Choice {
 pub(super) async fn sides(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
+) -> Reply<Sides> {
     respond(&name, look(&state, &name).await)
 }
 
@@ -111,14 +110,12 @@ pub(super) async fn resolve(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     choice: Result<Query<Choice>, QueryRejection>,
-) -> Response {
-    let decision = match choice {
-        Ok(Query(choice)) => choice.decision(),
-        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
-    };
+) -> Reply<Resolved> {
+    let Query(choice) = choice?;
+    let decision = choice.decision();
     if decision.is_none() {
         let why = "one decision: use_log=true, discard_log=AMOUNT or discard_reservations=true";
-        return refuse(StatusCode::BAD_REQUEST, why.to_owned());
+        return Err(refuse(StatusCode::BAD_REQUEST, why.to_owned()));
     }
     answer(state, name, decision).await
 }
@@ -127,11 +124,15 @@ pub(super) async fn resolve(
 pub(super) async fn open(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
+) -> Reply<Resolved> {
     answer(state, name, None).await
 }
 
-async fn answer(state: Arc<ControlState>, name: String, decision: Option<Decision>) -> Response {
+async fn answer(
+    state: Arc<ControlState>,
+    name: String,
+    decision: Option<Decision>,
+) -> Reply<Resolved> {
     let _ = tokio::time::timeout(ANSWER_MAX, placement::place_again(&state)).await;
     state.frontends.look_again();
     respond(&name, serve(&state, &name, decision).await)
@@ -167,11 +168,9 @@ async fn wait_for_opening(state: &ControlState, before: &Arc<ServedDisk>) -> Res
     Ok(())
 }
 
-fn respond<T: serde::Serialize>(disk: &str, done: Result<T>) -> Response {
-    match done {
-        Ok(done) => Json(done).into_response(),
-        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{disk}': {error:#}")),
-    }
+fn respond<T>(disk: &str, done: Result<T>) -> Reply<T> {
+    done.map(Json)
+        .map_err(|error| refuse(StatusCode::CONFLICT, format!("disk '{disk}': {error:#}")))
 }
 
 /// Serves a disk that is not served, or not everywhere; with a decision, after that is carried out.

@@ -16,11 +16,10 @@ use anyhow::{Context, Result, ensure};
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 
 use super::api::{Change, RefusedDisk, Reloaded};
-use super::control::{ControlState, lock, refuse};
+use super::control::{ControlState, Reply, lock, refuse};
 use super::frontends::Missing;
 use super::questions::{About, FLASH_MAX};
 use super::settings::Keeping;
@@ -44,11 +43,9 @@ pub(super) struct Wish {
 pub(super) async fn asked(
     State(state): State<Arc<ControlState>>,
     Query(wish): Query<Wish>,
-) -> Response {
-    match reload(&state, wish.dry_run).await {
-        Ok(reloaded) => Json(reloaded).into_response(),
-        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
-    }
+) -> Reply<Reloaded> {
+    let reloaded = reload(&state, wish.dry_run).await;
+    reloaded.map(Json).map_err(|error| refuse(StatusCode::CONFLICT, format!("{error:#}")))
 }
 
 /// Takes over what the file says by now; on a dry run only tells what that would change.

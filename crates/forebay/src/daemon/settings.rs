@@ -19,13 +19,12 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use toml::{Table, Value};
 
 use super::api::{Change, ConfigInfo, Origin, Reloaded, Removed, SettingInfo};
 use super::change::Consent;
-use super::control::{ControlState, refuse};
+use super::control::{ControlState, Reply, refuse};
 use super::frontends::Missing;
 use super::questions::FLASH_MAX;
 use super::{change, dry_run, kept, placement, refused, reload};
@@ -56,11 +55,8 @@ pub(super) async fn set(
     Path(name): Path<Name>,
     Query(wish): Query<Wish>,
     settings: Result<Json<Table>, JsonRejection>,
-) -> Response {
-    let settings = match settings {
-        Ok(Json(settings)) => settings,
-        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
-    };
+) -> Reply<Reloaded> {
+    let Json(settings) = settings?;
     let of = name.clone();
     let has_mode = settings.contains_key("mode");
     let edit = move |before: Before<'_>| {
@@ -76,10 +72,7 @@ pub(super) async fn set(
         before.sources.changes.set(&of, &settings);
         Ok(settings.keys().cloned().collect())
     };
-    let reloaded = match carry_out(state.clone(), name.clone(), wish.dry_run, edit).await {
-        Ok(reloaded) => reloaded,
-        Err(refusal) => return *refusal,
-    };
+    let Json(reloaded) = carry_out(state.clone(), name.clone(), wish.dry_run, edit).await?;
     let has_changed = reloaded.changes.iter().all(|change| change.error.is_none());
     if has_changed
         && !wish.dry_run
@@ -89,9 +82,9 @@ pub(super) async fn set(
         // To ask for the mode that it has cancels a detach.
         && let Err(error) = change::ask_for_mode(&state, &disk, mode).await
     {
-        return refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"));
+        return Err(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")));
     }
-    Json(reloaded).into_response()
+    Ok(Json(reloaded))
 }
 
 /// Takes changes of a disk back: it is as the file says.
@@ -99,7 +92,7 @@ pub(super) async fn reset(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<Name>,
     Query(wish): Query<Wish>,
-) -> Response {
+) -> Reply<Reloaded> {
     let of = name.clone();
     let keys: Vec<String> =
         wish.keys.split(',').filter(|key| !key.is_empty()).map(str::to_owned).collect();
@@ -113,7 +106,7 @@ pub(super) async fn reset(
         ensure!(sources.changes.reset(&of, &keys), "nothing of that was changed while Forebay ran");
         Ok(keys)
     };
-    answer(state, name, wish.dry_run, edit).await
+    carry_out(state, name, wish.dry_run, edit).await
 }
 
 /// Adds a disk and serves it.
@@ -122,11 +115,8 @@ pub(super) async fn add(
     Path(name): Path<Name>,
     Query(wish): Query<Wish>,
     settings: Result<Json<Table>, JsonRejection>,
-) -> Response {
-    let settings = match settings {
-        Ok(Json(settings)) => settings,
-        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
-    };
+) -> Reply<Reloaded> {
+    let Json(settings) = settings?;
     let (of, served) = (name.clone(), state.clone());
     let edit = move |before: Before<'_>| {
         check_has_file(before.sources)?;
@@ -144,7 +134,7 @@ pub(super) async fn add(
         before.sources.changes.add(&of, &settings);
         Ok(Vec::new())
     };
-    answer(state, name, wish.dry_run, edit).await
+    carry_out(state, name, wish.dry_run, edit).await
 }
 
 /// Detaches a disk for good.
@@ -152,10 +142,10 @@ pub(super) async fn remove(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<Name>,
     Query(consent): Query<Consent>,
-) -> Response {
+) -> Reply<Removed> {
     match end(&state, &name, &consent).await {
-        Ok(left) => Json(Removed { removed: true, left }).into_response(),
-        Err(error) => refuse(StatusCode::CONFLICT, format!("{error:#}")),
+        Ok(left) => Ok(Json(Removed { removed: true, left })),
+        Err(error) => Err(refuse(StatusCode::CONFLICT, format!("{error:#}"))),
     }
 }
 
@@ -204,7 +194,7 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
 pub(super) async fn settings(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<Name>,
-) -> Response {
+) -> Reply<Vec<SettingInfo>> {
     let spec = state.opener.spec();
     let shown = async || -> Result<Vec<SettingInfo>> {
         let disk = disk_of(&spec, &name)?;
@@ -233,25 +223,25 @@ pub(super) async fn settings(
         };
         Ok(all.into_iter().map(info).collect())
     };
-    match shown().await {
-        Ok(settings) => Json(settings).into_response(),
-        Err(error) => refuse(StatusCode::NOT_FOUND, format!("disk '{name}': {error:#}")),
-    }
+    shown()
+        .await
+        .map(Json)
+        .map_err(|error| refuse(StatusCode::NOT_FOUND, format!("disk '{name}': {error:#}")))
 }
 
 /// The configuration file, and what was changed since.
-pub(super) async fn config(State(state): State<Arc<ControlState>>) -> Response {
+pub(super) async fn config(State(state): State<Arc<ControlState>>) -> Reply<ConfigInfo> {
     let spec = state.opener.spec();
     let Some(sources) = &spec.sources else {
-        return refuse(StatusCode::NOT_FOUND, "this daemon has no configuration".to_owned());
+        let why = "this daemon has no configuration".to_owned();
+        return Err(refuse(StatusCode::NOT_FOUND, why));
     };
     let shown = |path: &std::path::PathBuf| path.display().to_string();
-    Json(ConfigInfo {
+    Ok(Json(ConfigInfo {
         file: sources.file.as_ref().map(shown),
         kept: sources.kept.as_ref().map(shown),
         changes: sources.changes.clone(),
-    })
-    .into_response()
+    }))
 }
 
 fn origin(sources: &Sources, name: &Name, key: &str) -> Origin {
@@ -286,29 +276,17 @@ fn disk_of<'a>(spec: &'a DaemonSpec, name: &Name) -> Result<&'a DiskSpec> {
     spec.disks.iter().find(|disk| disk.name == *name).context("there is no such disk here")
 }
 
-async fn answer(
-    state: Arc<ControlState>,
-    name: Name,
-    dry_run: bool,
-    edit: impl FnOnce(Before<'_>) -> Result<Vec<String>> + Send + 'static,
-) -> Response {
-    match carry_out(state, name, dry_run, edit).await {
-        Ok(reloaded) => Json(reloaded).into_response(),
-        Err(refusal) => *refusal,
-    }
-}
-
-/// What changed, or the answer that nothing did.
+/// Carries out a change; answers with what changed.
 async fn carry_out(
     state: Arc<ControlState>,
     name: Name,
     dry_run: bool,
     edit: impl FnOnce(Before<'_>) -> Result<Vec<String>>,
-) -> Result<Reloaded, Box<Response>> {
+) -> Reply<Reloaded> {
     let changed = change_config(&state, &name, dry_run, edit).await;
-    changed.map_err(|error| {
-        Box::new(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")))
-    })
+    changed
+        .map(Json)
+        .map_err(|error| refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")))
 }
 
 /// Carries out a change of a disk's configuration.

@@ -6,23 +6,20 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use forebay_host::events::Severity;
 use forebay_trace::advise::Prediction;
 
 use crate::daemon::api::AdviceInfo;
-use crate::daemon::control::{ControlState, refuse};
+use crate::daemon::control::{ControlState, Reply, refuse};
 use crate::daemon::served::ServedDisk;
 
 /// What is kept, and what came of it.
 pub(in crate::daemon) async fn advice(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    match state.find(&name) {
-        Ok(disk) => told(&disk).await,
-        Err(refusal) => *refusal,
-    }
+) -> Reply<AdviceInfo> {
+    let disk = state.find(&name)?;
+    Ok(told(&disk).await)
 }
 
 /// Keeps another one instead.
@@ -30,40 +27,31 @@ pub(in crate::daemon) async fn keep(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
     prediction: Result<Json<Prediction>, JsonRejection>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
-    let Json(prediction) = match prediction {
-        Ok(prediction) => prediction,
-        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong.body_text()),
-    };
+) -> Reply<AdviceInfo> {
+    let disk = state.find(&name)?;
+    let Json(prediction) = prediction?;
     let what = prediction.words();
     if let Err(error) = disk.advice.keep(prediction).await {
         let why = format!("disk '{name}': the advice cannot be kept: {error:#}");
-        return refuse(StatusCode::CONFLICT, why);
+        return Err(refuse(StatusCode::CONFLICT, why));
     }
     state.report(Some(&name), Severity::Info, &format!("an advice is kept: {what}"));
-    told(&disk).await
+    Ok(told(&disk).await)
 }
 
 /// Keeps none any more.
 pub(in crate::daemon) async fn forget(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    let disk = match state.find(&name) {
-        Ok(disk) => disk,
-        Err(refusal) => return *refusal,
-    };
+) -> Reply<AdviceInfo> {
+    let disk = state.find(&name)?;
     match disk.advice.forget().await {
-        Ok(()) => told(&disk).await,
-        Err(error) => refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}")),
+        Ok(()) => Ok(told(&disk).await),
+        Err(error) => Err(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"))),
     }
 }
 
-async fn told(disk: &ServedDisk) -> Response {
+async fn told(disk: &ServedDisk) -> Json<AdviceInfo> {
     let kept = disk.advice.told(&disk.handle).await;
-    Json(AdviceInfo { kept, trouble: disk.advice.trouble() }).into_response()
+    Json(AdviceInfo { kept, trouble: disk.advice.trouble() })
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_shard::{DiskStatus, Gone};
 use tokio::time::Instant;
 
-use super::{ControlState, refuse};
+use super::{ControlState, Refusal, Reply, refuse};
 use crate::daemon::api::{AllStats, BriefStats, DiskStats};
 use crate::daemon::figures::Known;
 use crate::daemon::served::ServedDisk;
@@ -17,11 +17,9 @@ use crate::daemon::served::ServedDisk;
 pub(super) async fn of_disk(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
-) -> Response {
-    match state.find(&name) {
-        Ok(disk) => state.stats_of(&disk).await,
-        Err(refusal) => *refusal,
-    }
+) -> Reply<DiskStats> {
+    let disk = state.find(&name)?;
+    state.stats_of(&disk).await
 }
 
 /// How much of each disk is wanted.
@@ -34,7 +32,7 @@ pub(super) struct StatsQuery {
 pub(super) async fn of_all(
     State(state): State<Arc<ControlState>>,
     Query(query): Query<StatsQuery>,
-) -> Response {
+) -> Result<Response, Refusal> {
     let known = state.known_figures().await;
     let silent = known.iter().filter(|known| known.is_silent);
     let silent = silent.map(|known| known.disk.name().to_owned()).collect();
@@ -58,19 +56,19 @@ pub(super) async fn of_all(
         serde_json::to_vec(&AllStats { disks: disks.collect(), silent, refused, shards })
     };
     match text {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Ok(text) => Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response()),
+        Err(error) => Err(refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     }
 }
 
 impl ControlState {
     /// The statistics of a disk, as an answer.
-    pub(in crate::daemon) async fn stats_of(&self, disk: &ServedDisk) -> Response {
+    pub(in crate::daemon) async fn stats_of(&self, disk: &ServedDisk) -> Reply<DiskStats> {
         match disk.handle.stats().await {
-            Ok(status) => Json(self.stats_with(disk, status, Instant::now())).into_response(),
+            Ok(status) => Ok(Json(self.stats_with(disk, status, Instant::now()))),
             Err(Gone) => {
                 let error = format!("the shard of disk '{}' has ended", disk.name());
-                refuse(StatusCode::SERVICE_UNAVAILABLE, error)
+                Err(refuse(StatusCode::SERVICE_UNAVAILABLE, error))
             }
         }
     }
