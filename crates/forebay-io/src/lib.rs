@@ -14,7 +14,7 @@
 //! | [`arena`] | memory that the kernel may write to during an I/O |
 //! | [`reactor`] | operations in flight, and the files and sockets that they use |
 //! | [`file`](mod@file) | opening and locking files and block devices, their extents |
-//! | [`socket`] | listeners and connections, made with calls that block |
+//! | [`socket`] | unix listeners, and whether the other end is still there |
 //! | [`mailbox`] | commands for a shard, from any thread |
 //! | [`clock`] | the time of the shards |
 //! | [`thread`] | the CPUs of shards, and of the threads beside them |

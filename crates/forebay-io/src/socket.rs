@@ -1,5 +1,5 @@
-//! Unix listeners, and whether the other end of a connection is still there. The calls block: they
-//! are for the control plane. A connected socket then goes to a reactor.
+//! Unix listeners, and whether the other end of a connection is still there. To find out whether somebody listens blocks for
+//! a moment: that is for the control plane.
 
 use std::fs;
 use std::io;

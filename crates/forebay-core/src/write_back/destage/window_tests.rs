@@ -88,6 +88,8 @@ fn the_limit_finds_the_knee_and_stays() {
     assert!((16..=64).contains(&bench.window.limit()), "{}", bench.window.limit());
     let speed = bench.window.destaging();
     assert!((95_000..115_000).contains(&speed.ns_per_page), "{speed:?}");
+    let baseline = bench.window.knee.baseline();
+    assert!((2e6..2.2e6).contains(&baseline), "{baseline}");
 }
 
 #[test]

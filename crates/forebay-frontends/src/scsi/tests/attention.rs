@@ -51,6 +51,7 @@ fn too_many_attentions_become_a_power_on() {
         Code::RESERVATIONS_PREEMPTED,
         Code::RESERVATIONS_RELEASED,
         Code::REGISTRATIONS_PREEMPTED,
+        // I_T NEXUS LOSS: one more of any kind.
         Code(0x29, 0x07),
     ];
     for code in codes {

@@ -145,6 +145,12 @@ impl Knee {
         self.climb.is_none()
     }
 
+    /// Least mean latency that is known.
+    #[cfg(test)]
+    pub(super) fn baseline(&self) -> f64 {
+        self.levels.iter().map(|level| level.least).find(|least| *least > 0.0).unwrap_or(0.0)
+    }
+
     /// Whether guests read from the same storage.
     pub(super) fn be_careful(&mut self, is_careful: bool) {
         self.is_careful = is_careful;
