@@ -314,3 +314,26 @@ fn a_tier_that_was_given_up_is_not_used() {
     assert_eq!(rig.found(0), [GranuleMask::NONE; 2]);
     assert!(rig.pending.is_empty());
 }
+
+#[test]
+fn blocks_that_are_written_again_and_again_keep_within_the_budget_of_writes() {
+    const DAY: u64 = 64 << 20;
+    let written = |flash_bytes_per_day| {
+        let mut rig = Rig::new(Config { flash_bytes_per_day, ..config(0, 32) });
+        for minute in 0..24 * 60 {
+            rig.shared.now = Nanos::from_millis(minute * 60_000);
+            for n in 0..16 {
+                rig.write(block(n), false, |_| minute);
+                rig.end_fills();
+            }
+        }
+        (rig.shared.counters.flash_write_bytes, rig.shared.counters.flash_refused)
+    };
+    let guest = 24 * 60 * 16 * BLOCK;
+    assert_eq!(written(None), (guest, 0));
+    let (bytes, refused) = written(Some(DAY));
+    // What a day brings, the hour that there is at first, and the write that uses the last of it.
+    let most = DAY + DAY / 24 + BLOCK;
+    assert!((DAY..most).contains(&bytes), "{bytes} written, at most {most}");
+    assert_eq!(refused, (guest - bytes) / BLOCK);
+}

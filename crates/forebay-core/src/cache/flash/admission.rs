@@ -1,10 +1,13 @@
-//! Which new blocks go to flash.
+//! Which blocks go to flash.
 //!
 //! ```text
+//!  a new block:
 //!   destaged?     ── seen before ─► yes                    otherwise: remembered, refused
 //!   history only? ── seen before, or free slots ─► yes     otherwise: remembered, refused
 //!   budget?       ── more than half of the credit ► yes     some credit: as by history     none: remembered, refused
 //!   neither       ─► yes: the policy decides which block leaves for it
+//!  more of a block that has a place there:
+//!   budget?       ── some credit ─► yes                     none: refused, it keeps its place
 //! ```
 //! A refusal has to be earned. The policy of the tier gives up again soon what is not used, so a block that nobody
 //! comes back for pushes out nothing of value; what it costs is wear. So a block is refused only where the user asked
@@ -12,7 +15,7 @@
 //!
 //! **The budget** is a rate. Credit grows with time up to [`CREDIT_SECONDS`] of it, and everything written to the disk's
 //! flash is paid from it: fills, the write log, the ring. What the log writes cannot be refused, so credit may be
-//! negative; then nothing new is admitted until it is not.
+//! negative; then no fill begins until it is not.
 //!
 //! Another rate finds the credit of the one before, and a budget where there was none begins without credit: a change
 //! gives nothing.
@@ -75,6 +78,11 @@ impl Admission {
                 None => Budget { bytes_per_day, credit: 0, settled },
             }
         });
+    }
+
+    /// Whether more of a block that has a place on flash goes there.
+    pub(super) fn has_credit(&mut self, now: Nanos, counters: &Counters) -> bool {
+        self.budget.as_mut().is_none_or(|budget| budget.settle(now, written(counters)) > 0)
     }
 
     /// Whether a block that is not on flash goes there.

@@ -4,6 +4,8 @@
 //!  offered ─► not in the log ─► whole granules ─► not there yet ─► admitted? ─┬─ yes ─► a fill
 //!                └─ all in it: the destager offers it again                   └─ no ──► remembered
 //! ```
+//! A block that has a place on flash needs no admission. But its bytes wear flash as those of others do, so they stay
+//! away while the budget of writes is spent.
 
 use super::Flash;
 use super::admission::Candidate;
@@ -96,9 +98,15 @@ impl Flash {
         if missing.is_empty() {
             return;
         }
-        if present.is_none() && !self.admits(block, why, cx) {
+        let is_admitted = match present {
+            None => self.admits(block, why, cx),
+            Some(_) => self.admission.has_credit(cx.now, &cx.counters),
+        };
+        if !is_admitted {
             cx.counters.flash_refused += 1;
-            cx.misses.note_lost(block, Fate::NotAdmitted);
+            if present.is_none_or(|(_, valid)| valid.is_empty()) {
+                cx.misses.note_lost(block, Fate::NotAdmitted);
+            }
             return;
         }
         self.fill(block, present.map(|p| p.0), missing, bytes, streams, cx);
