@@ -7,8 +7,8 @@
 //!
 //! The policy takes many ticks where there are many blocks, as a sweep does (`stale.rs`). All else changes at once.
 //!
-//! **Limits:** one call moves at most [`Cache::visits_max`] blocks of each tier. Meanwhile the tiers have the memory of
-//! two policies.
+//! **Limits:** one call moves or spares about [`Cache::visits_max`] blocks of each tier at most. Meanwhile the tiers have
+//! the memory of two policies.
 
 use super::directory::Directory;
 use super::stale::PAUSE;

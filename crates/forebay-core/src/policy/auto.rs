@@ -259,6 +259,10 @@ impl Policy for Auto {
         self.queues.evict(index)
     }
 
+    fn spared(&self) -> u64 {
+        self.queues.spared()
+    }
+
     fn have_room(&mut self) {
         self.queues.have_room();
     }

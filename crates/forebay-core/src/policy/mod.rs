@@ -141,6 +141,11 @@ pub trait Policy: fmt::Debug + Send {
     /// Chooses the block to drop, which `index` still has, and forgets it; `None` when no slot is occupied.
     fn evict(&mut self, index: &Index) -> Option<Victim>;
 
+    /// Blocks that evictions have spared so far. A policy that no disk has needs none of this.
+    fn spared(&self) -> u64 {
+        0
+    }
+
     /// Forgets whatever it knows of blocks that are in no slot.
     fn forget(&mut self) {}
 

@@ -105,6 +105,8 @@ pub struct S3Fifo {
     /// Strays so far, and blocks that the small queue gives up until the next one.
     strays: u32,
     until_stray: u32,
+    /// Blocks that evictions have spared.
+    spared: u64,
 }
 
 impl S3Fifo {
@@ -127,6 +129,7 @@ impl S3Fifo {
             hand: None,
             strays: 0,
             until_stray: rules.until_stray(0),
+            spared: 0,
         }
     }
 
@@ -312,12 +315,20 @@ impl Policy for S3Fifo {
             && small_len_then >= self.small_len
             && let Some(victim) = self.evict_from_small(&mut looks)
         {
+            self.spared += u64::from(looks);
             return Some(victim);
         }
         // A short small queue may still promote all it has: then main has something.
-        self.evict_from_main(&mut looks)
+        let victim = self
+            .evict_from_main(&mut looks)
             .or_else(|| self.evict_from_small(&mut looks))
-            .or_else(|| self.evict_from_main(&mut looks))
+            .or_else(|| self.evict_from_main(&mut looks));
+        self.spared += u64::from(looks);
+        victim
+    }
+
+    fn spared(&self) -> u64 {
+        self.spared
     }
 
     fn len(&self) -> u32 {

@@ -5,8 +5,9 @@
 //!                                                                      ▲
 //!   new blocks ────────────────────────────────────────────────────────┘
 //! ```
-//! A pass over all slots takes seconds where there are many, so blocks go over some at a time. Until all have, each slot
-//! is ordered by one of the two policies. The former one gives up blocks first: what it has left is older.
+//! A pass over all slots takes seconds where there are many, so blocks go over some at a time. A used block may be spared
+//! several times before it goes, and each time counts. Until all have gone, each slot is ordered by one of the two
+//! policies. The former one gives up blocks first: what it has left is older.
 //!
 //! What it says of the order is all that the other policy learns, and whether a block was used since it came.
 
@@ -43,6 +44,12 @@ impl Handover {
         self.former.len()
     }
 
+    /// Blocks that the former policy has spared so far.
+    #[cfg(test)]
+    pub(super) fn spared(&self) -> u64 {
+        self.former.spared()
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.former.memory_bytes() + size_of_val(&*self.moved)
     }
@@ -70,13 +77,17 @@ impl Directory {
         self.handover.is_some()
     }
 
-    /// Gives the coldest blocks that the former policy has to the other one, `blocks_max` at most.
-    pub fn hand_over(&mut self, blocks_max: u32) {
+    /// Gives the coldest blocks that the former policy has to the other one. It looks at no more than `visits_max` blocks
+    /// for that, and as many more as one eviction may spare.
+    pub fn hand_over(&mut self, visits_max: u32) {
         self.tell_hits();
         let Directory { index, policy, handover, referenced, .. } = self;
         let Some(under_way) = handover else { return };
-        for _ in 0..blocks_max {
+        let spared_before = under_way.former.spared();
+        let mut moved = 0;
+        while moved + (under_way.former.spared() - spared_before) < u64::from(visits_max) {
             let Some(Victim { slot, .. }) = under_way.former.evict(index) else { break };
+            moved += 1;
             under_way.set_moved(slot, true);
             policy.on_insert(slot, block_in(index, slot), false);
             if referenced[slot.0 as usize / 64] >> (slot.0 % 64) & 1 == 1 {

@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::LOOKS_MAX;
 
 /// The expected state of an occupied slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -255,6 +256,32 @@ fn every_policy_takes_over_from_every_other_one_without_losing_a_block() {
             order.sort();
             assert_eq!(order, (0..300).collect::<Vec<u32>>(), "{from} to {to}");
         }
+    }
+}
+
+#[test]
+fn a_policy_whose_blocks_were_all_used_often_hands_over_in_small_steps() {
+    const SLOTS: u32 = 16 * LOOKS_MAX;
+    const VISITS: u32 = 2 * LOOKS_MAX;
+    for kind in [PolicyKind::Auto, PolicyKind::S3Fifo] {
+        let mut directory = full(kind, SLOTS);
+        for slot in (0..3).flat_map(|_| (0..SLOTS).map(SlotId)) {
+            directory.hit(slot);
+        }
+        directory.change_policy(PolicyKind::Lru);
+        let mut calls = 0;
+        while let Some(before) = directory.handover.as_ref().map(Handover::len) {
+            let spared = |it: &Directory| it.handover.as_ref().map(Handover::spared);
+            let spared_before = spared(&directory).unwrap();
+            directory.hand_over(VISITS);
+            let moved = before - directory.handover.as_ref().map_or(0, Handover::len);
+            let looks = spared(&directory).map_or(0, |after| after - spared_before);
+            let all = u64::from(moved) + looks;
+            assert!(moved > 0 && all <= u64::from(VISITS + LOOKS_MAX), "{kind}: {all} looks");
+            calls += 1;
+        }
+        // Each block is spared three times in the main queue, and once more on its way there.
+        assert!((8..=40).contains(&calls), "{kind}: {calls} calls");
     }
 }
 
