@@ -36,6 +36,11 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// Of a disk that was not looked at yet.
+    pub const fn new() -> Demand {
+        Demand { misses: Vec::new(), before: None }
+    }
+
     /// Takes note of what came since the last look; what was known before counts `keep` times as much from now on. `reads`:
     /// all that there were by now. `caches`: a cache would have answered them. `sizes`: the numbers of blocks that are asked for
     /// later.
@@ -138,6 +143,18 @@ pub fn plan(members: &[Member<'_>]) -> Option<Vec<u64>> {
     }
     give_rest(pool, members, &mut planned);
     Some(planned)
+}
+
+/// The same where other disks share than before, or bring another size: what none of them has is given, too, whatever is
+/// gained. `None`: they have more than they bring, which no division helps.
+pub fn plan_anew(members: &[Member<'_>]) -> Option<Vec<u64>> {
+    plan(members).or_else(|| {
+        let pool = pool(members);
+        let mut planned: Vec<u64> = members.iter().map(|member| member.has).collect();
+        let taken = planned.iter().copied().fold(0, u64::saturating_add);
+        (taken <= pool).then(|| give_rest(pool, members, &mut planned))?;
+        Some(planned)
+    })
 }
 
 /// Gives what nobody gains from: first so that each has what it brings, then by shares.
@@ -315,6 +332,24 @@ mod tests {
         // The lender has gone with what it brought.
         assert_eq!(planned(&[borrower]), Some(vec![100]));
         assert_eq!(planned(&[Member { has: 100 * MIB, ..borrower }]), None);
+    }
+
+    #[test]
+    fn what_none_of_them_has_is_given_when_others_share() {
+        let (one, other) = (looping(20 * MIB, 1e3, 10.0), looping(150 * MIB, 10.0, 1e6));
+        let lender = Member { has: 60 * MIB, ..member(100, &one) };
+        assert_eq!(plan(&[lender]), None, "it gains nothing");
+        assert_eq!(plan_anew(&[lender]), Some(vec![100 * MIB]));
+        // What one has of another stays, and what is left goes by shares.
+        let borrower = Member { has: 140 * MIB, ..member(100, &other) };
+        assert_eq!(plan_anew(&[lender, borrower]), Some(vec![60 * MIB, 140 * MIB]));
+        let more = Member { brings: 120 * MIB, ..borrower };
+        assert_eq!(plan_anew(&[lender, more]), Some(vec![80 * MIB, 140 * MIB]));
+        let limited = Member { limit: 100 * MIB, ..member(100, &one) };
+        let rich = Member { has: 60 * MIB, shares: 3000, ..member(100, &other) };
+        assert_eq!(plan_anew(&[limited, rich]), Some(vec![100 * MIB, 100 * MIB]));
+        let too_much = Member { reservation: 101 * MIB, ..borrower };
+        assert_eq!(plan_anew(&[too_much]), None);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! **Invariant:** the disks that share have no more together than they bring, but for a disk that is given more by command
 //! while others have lent theirs: until the next round. Of flash a disk gets only what its pool has given it.
 
+mod plan;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use super::opening;
 use super::served::{Resized, ServedDisk};
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec, DiskSpec};
+use plan::Plan;
 
 /// Between two rounds.
 const EVERY: Duration = Duration::from_secs(10);
@@ -75,8 +78,8 @@ impl Whole {
 #[derive(Default)]
 struct Division {
     demands: BTreeMap<Name, Demand>,
-    /// What each is to have, where that was changed.
-    planned: BTreeMap<Name, u64>,
+    /// What each is to have.
+    plan: Plan,
     /// Those of which it was told that they cannot have that.
     told: BTreeSet<Name>,
     /// Those that cannot get more: others lend them nothing meanwhile.
@@ -152,7 +155,6 @@ impl Division {
     async fn round(&mut self, state: &Arc<ControlState>, disks: &[Seen]) {
         let is_there = |name: &Name| disks.iter().any(|it| it.name == *name);
         self.demands.retain(|name, _| is_there(name));
-        self.planned.retain(|name, _| is_there(name));
         self.told.retain(is_there);
         self.stuck.retain(|name, _| is_there(name));
         self.stuck.values_mut().for_each(|stuck| stuck.rounds = stuck.rounds.saturating_sub(1));
@@ -167,10 +169,10 @@ impl Division {
             member.limit = self.limit(seen);
             member
         };
-        let members: Vec<Member<'_>> = disks.iter().map(member).collect();
-        if let Some(planned) = share::plan(&members) {
-            let names = disks.iter().map(|it| it.name.clone());
-            self.planned = names.zip(planned).collect();
+        let names = disks.iter().map(|it| &it.name);
+        let members: Vec<(&Name, Member<'_>)> = names.zip(disks.iter().map(member)).collect();
+        if let Some(plan) = self.plan.next(&members) {
+            self.plan = plan;
         }
         self.carry_out(state, pool, disks).await;
     }
@@ -187,7 +189,7 @@ impl Division {
     /// Goes towards what is planned: shrinks first, and grows as far as something is free.
     async fn carry_out(&mut self, state: &Arc<ControlState>, pool: u64, disks: &[Seen]) {
         let wish = |it: &Seen| {
-            let planned = self.planned.get(&it.name).copied().unwrap_or(it.brings);
+            let planned = self.plan.of(&it.name).unwrap_or(it.brings);
             let most = self.limit(it).max(it.sharing.reservation);
             (it.name.clone(), it.whole(planned.clamp(it.sharing.reservation, most)))
         };
