@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::cx::{Cx, Shared};
 use crate::geometry::{GranuleMask, Grid};
 use crate::ids::BlockIndex;
+use crate::misses::Fate;
 use crate::policy::PolicyKind;
 use crate::status::IoStatus;
 
@@ -108,6 +109,7 @@ impl Flash {
         }
         if !is_right && self.tier.dir.find(block) == Some(slot) {
             self.tier.invalidate(block, GranuleMask::span(first, end));
+            cx.misses.note_lost(block, Fate::Invalidated);
         }
         self.tier.unhold(slot);
         is_right

@@ -275,7 +275,6 @@ impl Parts {
         let io = RequestIo::Flash { at, bytes };
         cx.counters.flash_read_bytes += place.len();
         self.requests.start_io(key, io, Target::Flash, place, op, cx);
-        job.found = FoundHere::Part;
         job.source = job.source.max(Source::Flash);
         job.cursor = bytes.end;
     }
@@ -288,11 +287,16 @@ impl Parts {
         job.source = Source::Backend;
         let range = range.intersect(self.fetched(job, self.requests.table[key].range, cx));
         if !range.is_empty() {
-            if job.use_cache && job.purpose != ReadFor::Edge {
-                let fate = if job.admit { Fate::Kept } else { Fate::Bypassed };
-                self.cache.note_fetched(range, job.is_stream, fate, cx);
-            }
+            self.note_fetched(job, range, cx);
             self.fetch_range(key, range, cx);
+        }
+    }
+
+    /// The cache did not have `range` of a read.
+    fn note_fetched(&mut self, job: &ReadJob, range: ByteRange, cx: &mut Cx<'_>) {
+        if job.use_cache && job.purpose != ReadFor::Edge {
+            let fate = if job.admit { Fate::Kept } else { Fate::Bypassed };
+            self.cache.note_fetched(range, job.is_stream, fate, cx);
         }
     }
 
@@ -322,8 +326,15 @@ impl Parts {
     ) {
         self.requests.end_io(key, IoStatus::Ok, cx);
         let is_right = self.cache.end_flash_read(at, status, checksums, cx);
-        if !is_right && !self.requests.table[key].answered {
-            self.requests.table[key].job.read_mut().source = Source::Backend;
+        let entry = &mut self.requests.table[key];
+        let range = entry.range;
+        let job = entry.job.read_mut();
+        if is_right {
+            job.found = FoundHere::Part;
+        } else if !entry.answered {
+            job.source = Source::Backend;
+            let job = *job;
+            self.note_fetched(&job, bytes.intersect(self.fetched(&job, range, cx)), cx);
             self.fetch_range(key, bytes, cx);
         }
         cx.ready.push_back(key);

@@ -59,6 +59,30 @@ fn rotten_bytes_on_flash_are_a_miss_and_counted() {
     assert_eq!(rig.replied(2).2, [0; 4096]);
     assert_eq!(rig.counters().flash_checksum_errors, 1);
     assert!(rig.events.contains(&Event::ChecksumMismatch { offset: 0 }));
+    expect_misses(&rig, 2, 1);
+}
+
+/// So many reads missed, and primary storage was asked for so many blocks whose bytes on flash were wrong.
+#[track_caller]
+fn expect_misses(rig: &Rig, reads: u64, invalidated: u64) {
+    let Counters { read_misses, read_hits_partial, read_hits_flash, .. } = rig.counters();
+    assert_eq!((read_misses, read_hits_partial, read_hits_flash), (reads, 0, 0));
+    assert_eq!(rig.engine.statistics(rig.now).misses.invalidated, invalidated);
+}
+
+#[test]
+fn a_read_of_which_a_part_is_rotten_on_flash_is_a_partial_hit() {
+    let mut rig = Rig::new(with_flash());
+    for block in 0..2 {
+        rig.read(block, block * 4096, 4096);
+        rig.settle();
+    }
+    rig.flash[100] ^= 1;
+    rig.read(2, 0, 8192);
+    rig.settle();
+    assert_eq!(rig.replied(2).1, IoStatus::Ok);
+    let Counters { read_misses, read_hits_partial, flash_checksum_errors, .. } = rig.counters();
+    assert_eq!((read_misses, read_hits_partial, flash_checksum_errors), (2, 1, 1));
 }
 
 #[test]
@@ -70,6 +94,7 @@ fn a_flash_read_error_is_a_miss() {
     rig.settle();
     assert_eq!(rig.replied(2).1, IoStatus::Ok);
     assert_eq!(rig.counters().flash_errors, 1);
+    expect_misses(&rig, 2, 1);
 }
 
 #[test]
