@@ -65,10 +65,9 @@ impl Parts {
         let bypass =
             is_stream && purpose == ReadFor::Client && self.cache.passes_streams_by(&cx.config);
         let caches = self.mode.caches();
-        let refused = no_admit || !self.mode.keeps_reads() || bypass;
-        let admit = caches && !refused;
-        cx.counters.reads_bypassed += u64::from(caches && !admit);
-        let admit = admit && !cx.is_unsettled;
+        let passes_by = no_admit || bypass;
+        cx.counters.reads_bypassed += u64::from(caches && passes_by);
+        let admit = caches && self.mode.keeps_reads() && !passes_by && !cx.is_unsettled;
         let target = match caches {
             true => cx.grid.align_to_granules(range),
             false => cx.align_to_backend(range),

@@ -94,6 +94,21 @@ fn a_long_sequential_stream_is_not_admitted() {
 }
 
 #[test]
+fn a_mode_that_keeps_no_reads_passes_none_of_them_by() {
+    let mut rig = Rig::new(Config { mode: Mode::WriteOnly, ram_bytes: 256 * KIB, ..with_log() });
+    rig.tick(0);
+    rig.settle_log();
+    assert_eq!(rig.engine.mode(), Mode::WriteOnly);
+    rig.read(1, 0, 4096);
+    rig.submit(2, 8192, 4096, Op::Prefetch);
+    rig.settle();
+    assert_eq!(rig.counters().reads_bypassed, 0, "they are no stream");
+    rig.submit(3, 16384, 4096, Op::Read { no_admit: true });
+    rig.settle();
+    assert_eq!(rig.counters().reads_bypassed, 1, "it asked for that");
+}
+
+#[test]
 fn a_prefetch_fills_the_cache_and_returns_nothing() {
     let mut rig = Rig::new(config());
     rig.submit(1, 0, 16 * KIB, Op::Prefetch);
