@@ -50,7 +50,7 @@ coverage! {
     buffer_waits: "Requests that waited for a buffer.",
     buffers_given_back: "Memory of buffers that went back to the host.",
     flash_writes: "Writes to flash.",
-    flash_refused: "Blocks that their history kept off flash.",
+    flash_refused: "Blocks that their history or the budget of writes kept off flash.",
     fills_skipped: "Fills that found no room.",
     evicted: "Blocks evicted.",
     slots_quarantined: "Flash slots set aside.",

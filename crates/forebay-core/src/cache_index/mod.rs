@@ -263,7 +263,7 @@ impl CacheIndex {
         cache.stop_recording();
     }
 
-    /// Records everything and ends the index, so that the next run finds all of it. `is_safe`: primary storage was
+    /// Records what is listed and ends the index, so that the next run finds it. `is_safe`: primary storage was
     /// flushed after the last write to it. False: it has ended.
     pub(crate) fn close(&mut self, is_safe: bool) -> bool {
         if self.state != State::Active {

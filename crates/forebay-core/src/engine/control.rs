@@ -293,7 +293,7 @@ impl Engine {
         parts.voided(voided, &mut cx);
     }
 
-    /// Records everything and ends the ring, so that the next run finds all of it. `flushed`: primary storage was
+    /// Records what is listed and ends the ring, so that the next run finds it. `flushed`: primary storage was
     /// flushed after the last write to it. Call it when the engine is idle; [`Engine::is_idle`] tells when it is done.
     pub fn close_ring(&mut self, now: Nanos, flushed: bool, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);

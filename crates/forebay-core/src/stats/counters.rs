@@ -105,7 +105,7 @@ pub struct Counters {
     pub flash_writes: u64,
     /// Flash I/Os that failed.
     pub flash_errors: u64,
-    /// Flash reads whose checksum was wrong. Each became a miss.
+    /// Flash reads whose checksum was wrong. Primary storage answered instead.
     pub flash_checksum_errors: u64,
     /// Flash slots that are out of use after a failed write.
     pub flash_slots_quarantined: u64,

@@ -123,7 +123,7 @@ pub struct MissStatistics {
     pub not_admitted: u64,
     /// Blocks of which another part was cached.
     pub partial: u64,
-    /// Blocks that a write had made wrong, or that were dropped.
+    /// Blocks that a write had made wrong, that flash gave back wrong or not at all, or that were dropped.
     pub invalidated: u64,
 }
 
