@@ -152,14 +152,13 @@ impl Pool {
             ring = self.lowest_row(wanted);
             // Before the lease makes it count: an older ring may have left its header in this place.
             let place = self.geometry().segment_offset(ring[0]);
-            self.file.write(place, &[PoolPage::ZERO]).and_then(|()| self.file.sync())?;
+            self.file.write_durably(place, &[PoolPage::ZERO])?;
             self.lease_cache(disk, Role::Index, &ring, 0)?;
         }
         let area = self.areas(&ring, bytes).remove(0);
         let mut page = PoolPage::ZERO;
         header.encode(&mut page.0);
-        self.file.write(area.offset, std::slice::from_ref(&page))?;
-        self.file.sync()?;
+        self.file.write_durably(area.offset, std::slice::from_ref(&page))?;
         Ok(Some(area))
     }
 

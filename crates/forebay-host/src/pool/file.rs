@@ -424,6 +424,34 @@ impl PoolFile {
         Ok(())
     }
 
+    /// Writes `pages` from byte `offset` on, durably.
+    ///
+    /// # Errors
+    /// The kernel's, also one that it told somebody else of.
+    pub fn write_durably(&self, offset: u64, pages: &[PoolPage]) -> io::Result<()> {
+        let failed = self.failed_flushes();
+        self.write(offset, pages)?;
+        self.sync_since(failed)
+    }
+
+    /// How often a flush has failed, for [`PoolFile::sync_since`]. Ask before the first write that is to be durable.
+    pub fn failed_flushes(&self) -> u64 {
+        self.failed_flushes.count()
+    }
+
+    /// Makes durable what was written since so many flushes had failed. The flush of a shard may have failed meanwhile; then
+    /// it was told of pages that were written here, and this flush looks good.
+    ///
+    /// # Errors
+    /// The kernel's, also one that it told somebody else of.
+    pub fn sync_since(&self, failed: u64) -> io::Result<()> {
+        self.sync()?;
+        if self.failed_flushes() != failed {
+            return Err(io::Error::other("a flush that a disk asked for failed meanwhile"));
+        }
+        Ok(())
+    }
+
     /// Makes everything written so far durable.
     ///
     /// # Errors
@@ -438,7 +466,7 @@ impl PoolFile {
 
     fn flush(&self) -> io::Result<()> {
         #[cfg(test)]
-        medium::on_sync()?;
+        medium::on_sync(self)?;
         Ok(rustix::fs::fdatasync(&self.fd)?)
     }
 }

@@ -247,6 +247,7 @@ impl Pool {
         fresh: &FreshSegment,
         staged: &StagedGroups,
     ) -> Result<()> {
+        let failed = self.file.failed_flushes();
         for group in &fresh.groups {
             let mut pages = PoolPage::zeroes(group.pages() as usize);
             group.encode(found, session, &mut pages[0].0);
@@ -255,13 +256,12 @@ impl Pool {
             self.file.write(offset, &pages).context("cannot write the log")?;
         }
         if !fresh.groups.is_empty() {
-            self.file.sync().context("cannot flush the log")?;
+            self.file.sync_since(failed).context("cannot flush the log")?;
         }
         let mut page = PoolPage::ZERO;
         fresh.header(session, place, found.next_epoch).encode(&mut page.0);
         let offset = self.geometry().segment_offset(place.0);
-        self.file.write(offset, std::slice::from_ref(&page)).context("cannot write the log")?;
-        self.file.sync().context("cannot flush the log")
+        self.file.write_durably(offset, std::slice::from_ref(&page)).context("cannot write the log")
     }
 
     /// The data of a group's records, from where they were found.

@@ -41,6 +41,8 @@ pub struct Tables {
     versions: Vec<u64>,
     /// Page pairs whose next version was written and not flushed.
     written: Vec<PairId>,
+    /// How often a flush had failed before the first of those was written.
+    failed_before: u64,
     /// Pages of leases whose other copy says what was before their last change.
     alone: BTreeSet<PairId>,
 }
@@ -67,6 +69,7 @@ impl Tables {
             reservations: vec![Ok(no_reservations(Uuid::NIL)); disks],
             versions: vec![0; geometry.pairs() as usize],
             written: Vec::new(),
+            failed_before: 0,
             alone: BTreeSet::new(),
         }
     }

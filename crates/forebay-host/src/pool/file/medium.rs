@@ -19,6 +19,8 @@ pub(crate) enum Fate {
     Tears,
     /// It fails, and was done.
     Lies,
+    /// A flush that goes well, because another one was told that it failed.
+    FailsElsewhere,
     /// It and everything after it fails, and nothing is done: the process died before it.
     Dies,
 }
@@ -115,6 +117,7 @@ pub(super) fn on_write(file: &PoolFile, offset: u64, pages: &[PoolPage]) -> io::
         // A page and a half of three.
         Some(Fate::Tears) => pages.len() / 2,
         Some(Fate::Fails | Fate::Dies) => return Err(error()),
+        Some(Fate::FailsElsewhere) => unreachable!("a flush meets it"),
     };
     let torn = usize::from(fate == Some(Fate::Tears));
     let mut before = PoolPage::zeroes(done + torn);
@@ -141,12 +144,16 @@ pub(super) fn on_write(file: &PoolFile, offset: u64, pages: &[PoolPage]) -> io::
 }
 
 /// Before a flush.
-pub(super) fn on_sync() -> io::Result<()> {
+pub(super) fn on_sync(file: &PoolFile) -> io::Result<()> {
     MEDIUM.with_borrow_mut(|medium| {
         let Some(medium) = medium else { return Ok(()) };
         let fate = medium.next();
         if matches!(fate, None | Some(Fate::Lies)) {
             medium.durable.clear();
+        }
+        if fate == Some(Fate::FailsElsewhere) {
+            file.failed_flushes.note();
+            return Ok(());
         }
         if fate.is_some() { Err(error()) } else { Ok(()) }
     })

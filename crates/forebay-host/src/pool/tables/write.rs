@@ -67,7 +67,7 @@ impl Tables {
     /// copy, or the other one, the last that is durable, could be lost.
     pub(super) fn sync(&mut self, file: &PoolFile) -> io::Result<()> {
         let written = std::mem::take(&mut self.written);
-        file.sync()?;
+        file.sync_since(self.failed_before)?;
         for pair in written {
             *self.version_mut(pair) += 1;
         }
@@ -95,6 +95,9 @@ impl Tables {
         page: &PoolPage,
     ) -> io::Result<()> {
         let offset = self.geometry().pair_offset(pair, pair::copy_of(version));
+        if self.written.is_empty() {
+            self.failed_before = file.failed_flushes();
+        }
         file.write(offset, std::slice::from_ref(page))?;
         if !self.written.contains(&pair) {
             self.written.push(pair);

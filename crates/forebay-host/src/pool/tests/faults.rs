@@ -330,14 +330,15 @@ fn whichever_io_fails_show_and_check_say_so_and_change_nothing() {
 /// A page pair is written again after its flush failed: over the same copy, or a loss of power would leave none.
 #[test]
 fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
-    for seed in 0..16 {
+    let fates = [Fate::Fails, Fate::FailsElsewhere];
+    for (seed, fate) in (0..16).flat_map(|seed| fates.map(|fate| (seed, fate))) {
         let folder = folder();
         let path = folder.path().join("flash");
         let shares = [share(40, 3)];
         let mut pool = Pool::open(&path, &shares).unwrap();
         let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
         // A write of the leases and its flush, twice: the first flush fails, at the second one the power goes.
-        medium::arm(&[(2, Fate::Fails), (2, Fate::Dies)]);
+        medium::arm(&[(2, fate), (2, Fate::Dies)]);
         assert!(pool.take_cache(number, 40 * MIB).is_err());
         assert!(pool.drop_cache(number).is_err());
         drop(pool);
@@ -347,6 +348,28 @@ fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
         assert_eq!(pool.tables.log_segments(number), 1);
         staging::remove_of(log.disk);
     }
+}
+
+/// The kernel tells one of those who have the file open of pages that it could not write, perhaps a shard.
+#[test]
+fn a_flush_that_failed_for_a_shard_has_failed_for_the_tables_that_were_written_before() {
+    let folder = folder();
+    let path = folder.path().join("flash");
+    let mut pool = Pool::open(&path, &SHARES).unwrap();
+    let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+    let version = |pool: &Pool| pool.tables.version(PairId::Disk(number));
+    let before = version(&pool);
+    // A write of a page, and its flush.
+    medium::arm(&[(2, Fate::FailsElsewhere)]);
+    let error = format!("{:#}", pool.set_log_end(number, Sequence(0)).unwrap_err());
+    assert!(error.contains("a flush that a disk asked for failed"), "{error}");
+    assert_eq!(version(&pool), before, "the same copy comes next");
+    pool.set_log_end(number, Sequence(0)).unwrap();
+    assert_eq!(version(&pool), before + 1);
+    medium::arm(&[(2, Fate::FailsElsewhere)]);
+    assert!(pool.lease_log(number).is_err() && pool.has_failed);
+    medium::disarm(&path, None);
+    staging::remove_of(log.disk);
 }
 
 #[test]
