@@ -43,7 +43,7 @@ pub struct Tables {
     written: Vec<PairId>,
     /// How often a flush had failed before the first of those was written.
     failed_before: u64,
-    /// Pages of leases whose other copy says what was before their last change.
+    /// Page pairs of which one copy says what was before their last change.
     alone: BTreeSet<PairId>,
 }
 
@@ -103,13 +103,11 @@ impl Tables {
         let (pool, geometry) = (self.superblock, self.geometry());
         for number in geometry.disks() {
             self.put_disk(file, number, None)?;
-            let (nobody, none) = (nothing_of(Uuid::NIL), no_reservations(Uuid::NIL));
+            let nobody = nothing_of(Uuid::NIL);
             self.put(file, PairId::Progress(number), |version, page| {
                 nobody.encode(&pool, number, version, page);
             })?;
-            self.put(file, PairId::Reservations(number), |version, page| {
-                none.encode(&pool, number, version, page);
-            })?;
+            self.put_reservations(file, number, &no_reservations(Uuid::NIL))?;
         }
         (0..geometry.lease_pages()).try_for_each(|number| self.put_leases(file, number))
     }
@@ -201,7 +199,9 @@ impl Tables {
             !is_same && !copies.iter().any(|page| page.is_unreadable())
         };
         let leases = (0..geometry.lease_pages()).map(PairId::Leases);
-        let mirrored = geometry.disks().map(PairId::Disk).chain(leases);
+        let is_read = |number: &DiskNumber| tables.reservations[usize::from(number.0)].is_ok();
+        let reservations = geometry.disks().filter(is_read).map(PairId::Reservations);
+        let mirrored = geometry.disks().map(PairId::Disk).chain(reservations).chain(leases);
         tables.alone = mirrored.filter(is_alone).collect();
         for number in 0..geometry.lease_pages() {
             let pair = PairId::Leases(number);
@@ -402,13 +402,10 @@ impl Tables {
         number: DiskNumber,
         state: Vec<u8>,
     ) -> io::Result<()> {
-        let pool = self.superblock;
         let disk = self.disk(number).map_or(Uuid::NIL, |record| record.uuid);
         let reservations = Reservations { disk, state };
         for _ in 0..2 {
-            self.put(file, PairId::Reservations(number), |version, page| {
-                reservations.encode(&pool, number, version, page);
-            })?;
+            self.put_reservations(file, number, &reservations)?;
             self.sync(file)?;
         }
         self.reservations[usize::from(number.0)] = Ok(reservations);

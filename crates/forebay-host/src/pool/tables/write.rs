@@ -2,8 +2,8 @@
 
 use std::io;
 
-use forebay_core::flash_pool::PairId;
-use forebay_core::flash_pool::pair;
+use forebay_core::flash_pool::reservations::Reservations;
+use forebay_core::flash_pool::{DiskNumber, PairId, pair};
 use forebay_core::ids::SegmentId;
 use forebay_core::sealed::Page;
 
@@ -34,9 +34,10 @@ impl Tables {
         self.sync(file)
     }
 
-    /// Writes the leases and records that changed into their other copy as well, durably. Should one copy rot, or not be read
-    /// any more, the other must not say what was before: that a ring may be believed, that a segment of a log is nobody's, or
-    /// that no session was killed.
+    /// Writes the leases and records that changed into their other copy as well, durably, and reservations whose change was cut
+    /// off between their copies. Should one copy rot, or not be read any more, the other must not say what was before: that a
+    /// ring may be believed, that a segment of a log is nobody's, that no session was killed, or that a node that was preempted
+    /// still has its reservation.
     ///
     /// # Errors
     /// The medium's.
@@ -49,11 +50,27 @@ impl Tables {
                     let record = self.disks[usize::from(number.0)].clone();
                     self.put_disk(file, number, record.as_ref())?;
                 }
-                // Who writes these sees to it that an older state does no harm.
-                PairId::Progress(_) | PairId::Reservations(_) => {}
+                PairId::Reservations(number) => {
+                    let found = self.reservations[usize::from(number.0)].clone();
+                    self.put_reservations(file, number, &found.expect("they were read"))?;
+                }
+                // Who writes it sees to it that an older state does no harm.
+                PairId::Progress(_) => unreachable!("its copies may differ"),
             }
         }
         if alone.is_empty() { Ok(()) } else { self.sync(file) }
+    }
+
+    pub(super) fn put_reservations(
+        &mut self,
+        file: &PoolFile,
+        number: DiskNumber,
+        reservations: &Reservations,
+    ) -> io::Result<()> {
+        let pool = self.superblock;
+        self.put(file, PairId::Reservations(number), |version, page| {
+            reservations.encode(&pool, number, version, page);
+        })
     }
 
     pub(super) fn put_leases(&mut self, file: &PoolFile, number: u32) -> io::Result<()> {

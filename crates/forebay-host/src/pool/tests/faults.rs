@@ -373,6 +373,31 @@ fn a_flush_that_failed_for_a_shard_has_failed_for_the_tables_that_were_written_b
 }
 
 #[test]
+fn reservations_whose_change_was_cut_off_between_the_copies_are_in_both_after_the_next_start() {
+    let folder = folder();
+    let path = folder.path().join("flash");
+    let mut pool = Pool::open(&path, &SHARES).unwrap();
+    let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+    assert!(pool.set_reservations(number, vec![1; 40]));
+    // A copy and its flush; the process is killed before the other one.
+    medium::arm(&[(3, Fate::Dies)]);
+    assert!(!pool.set_reservations(number, vec![2; 40]));
+    medium::disarm(&path, None);
+    drop(pool);
+    let mut pool = Pool::open(&path, &SHARES).unwrap();
+    pool.mirror();
+    let places = [0, 1].map(|copy| pool.geometry().pair_offset(PairId::Reservations(number), copy));
+    drop(pool);
+    for place in places {
+        medium::spoil(&[place]);
+        let found = Pool::open(&path, &SHARES).unwrap().reservations(number).unwrap();
+        medium::disarm(&path, None);
+        assert_eq!(found, [2; 40], "without the page at {place}");
+    }
+    staging::remove_of(log.disk);
+}
+
+#[test]
 fn a_page_of_tables_or_a_superblock_that_cannot_be_read_loses_nothing() {
     let folder = folder();
     let path = folder.path().join("flash");
