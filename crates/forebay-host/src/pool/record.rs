@@ -132,16 +132,21 @@ impl Pool {
     }
 
     /// A number without record, or of the disk that was opened longest ago of those that have left nothing but what they have
-    /// cached: one that is opened in a moment keeps its record.
+    /// cached: one that is opened in a moment keeps its record. A number whose reservations cannot be read comes last: its disk
+    /// is refused.
     fn number_for_a_new_disk(&self) -> Option<DiskNumber> {
         let geometry = self.tables.geometry();
         let free = || geometry.disks().filter(|n| !self.admitted[usize::from(n.0)]);
         let is_needed =
             |number| self.tables.log_segments(number) > 0 || self.tables.has_reservations(number);
-        free().find(|number| self.tables.disk(*number).is_none()).or_else(|| {
+        let has_none = |number: &DiskNumber| self.tables.disk(*number).is_none();
+        let is_whole = |number: &DiskNumber| self.tables.reservations(*number).is_ok();
+        let whole = free().filter(has_none).find(is_whole);
+        let of_nobody = || {
             let of_nobody = free().filter(|number| !is_needed(*number));
             of_nobody.min_by_key(|number| self.tables.disk(*number).map(|disk| disk.opened))
-        })
+        };
+        whole.or_else(of_nobody).or_else(|| free().find(has_none))
     }
 
     /// Another disk has been on the primary storage that is wished for: nothing of it may be passed by.

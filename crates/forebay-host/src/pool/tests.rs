@@ -1,3 +1,4 @@
+use forebay_core::flash_pool::PairId;
 use forebay_core::flash_pool::disk::SessionEnd;
 
 use super::room::SPARE_SEGMENTS;
@@ -108,6 +109,26 @@ fn a_new_disk_takes_the_record_of_the_one_that_was_opened_longest_ago() {
         let number = pool.admit(&of(n)).unwrap();
         assert_eq!(pool.record(number).uuid, uuids[usize::from(n)]);
     }
+}
+
+#[test]
+fn a_new_disk_gets_a_number_with_damaged_reservations_only_when_there_is_no_other() {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let geometry = open(&path, &[share(5, 4)]).unwrap().geometry();
+    let (damaged, last) = (DiskNumber(0), geometry.disks().last().unwrap());
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    for copy in 0..2 {
+        let at = geometry.pair_offset(PairId::Reservations(damaged), copy);
+        file.write_all_at(&[0x5a; 4096], at).unwrap();
+    }
+    let mut pool = open(&path, &[share(5, 4)]).unwrap();
+    for n in 1..=last.0 {
+        let number = pool.admit(&wish(&format!("d{n}"), &format!("file:/d{n}"))).unwrap();
+        assert_eq!(number, DiskNumber(n));
+    }
+    assert_eq!(pool.admit(&wish("late", "file:/late")).unwrap(), damaged);
 }
 
 #[test]
