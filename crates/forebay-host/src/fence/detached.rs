@@ -22,6 +22,12 @@ use super::sidecar;
 /// Disks that are remembered of one primary storage.
 const KEPT: usize = 64;
 
+/// True when this host knows that nothing counts any more of what a disk has on flash: it was detached from primary storage
+/// of this identity, or another disk has taken its place there. `state`: the state folder, which is read.
+pub fn is_of_the_past(identity: Uuid, disk: Uuid, state: Option<&Path>) -> bool {
+    Detached::of(identity, state).has(disk)
+}
+
 /// Primary storage, and where this host remembers what became of it.
 #[derive(Clone, Debug)]
 pub(super) struct Detached(Option<PathBuf>);

@@ -44,6 +44,7 @@ mod unreported_loss;
 mod words;
 
 pub use alone::Alone;
+pub use detached::is_of_the_past;
 pub use disk_place::DiskPlace;
 pub use examined::{Examined, examine};
 pub use last_write::{LastWrite, StartNote};

@@ -13,6 +13,7 @@ use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, SessionEnd};
 use forebay_core::flash_pool::lease::{Holder, Role};
 use forebay_core::flash_pool::superblock::Superblock;
 use forebay_core::geometry::PAGE;
+use forebay_core::ids::Uuid;
 use forebay_core::write_back::format::recover::RecoveredLog;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ use super::staging::{Fault, Left, StagedGroups};
 use super::survey::{self, RingReport};
 use super::tables::Tables;
 use super::{Dirty, Pool, Snapshot, bytes, recover};
-use crate::folders;
+use crate::{fence, folders};
 
 /// A pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -147,10 +148,21 @@ pub struct Placed {
     pub name: String,
     /// URI of primary storage.
     pub uri: String,
+    /// UUID of the disk.
+    pub disk: Uuid,
+    /// Identity of primary storage; [`Uuid::NIL`]: not known.
+    pub identity: Uuid,
     /// When it was last opened, seconds since 1970; 0: it was not.
     pub opened: u64,
     /// Its log may hold writes that primary storage does not have, or reservations of initiators are stored for it.
     pub is_needed: bool,
+}
+
+impl Placed {
+    /// True when the disk is known, by the state folder, to have left this pool: it was detached, or went on elsewhere.
+    pub fn is_of_the_past(&self, state: Option<&Path>) -> bool {
+        fence::is_of_the_past(self.identity, self.disk, state)
+    }
 }
 
 /// The disks of an open pool, and the bytes that it has; reads nothing.
@@ -184,6 +196,8 @@ fn placed_in(tables: &Tables) -> Vec<Placed> {
     let placed = |(number, record): (DiskNumber, &DiskRecord)| Placed {
         name: record.name.clone(),
         uri: record.uri.clone(),
+        disk: record.uuid,
+        identity: record.identity,
         opened: record.opened,
         is_needed: tables.log_segments(number) > 0 || tables.has_reservations(number),
     };

@@ -296,7 +296,9 @@ fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Resul
             )
         })?,
     };
-    let left = found.iter().find(|disk| disk.is_needed && !disks.contains(&disk.name));
+    // What a disk had here before it went on elsewhere is nobody's.
+    let is_needed = |disk: &Placed| disk.is_needed && !disk.is_of_the_past(opener.state());
+    let left = found.iter().find(|disk| is_needed(disk) && !disks.contains(&disk.name));
     match left {
         Some(disk) => bail!(
             "{} has writes of the disk '{}' that may not be on its primary storage, or reservations: first serve it until they \

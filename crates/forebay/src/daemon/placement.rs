@@ -9,7 +9,11 @@
 //! Where a disk is, is written nowhere but on the device itself. So a disk that moved, or was about to when the host
 //! died, is found where it is.
 //!
-//! **Invariant:** a disk gets a device that it did not have only when no device of its pool has anything of it.
+//! A restart may give a disk another device. Its record stays on the former one, with the reservations of then. The state folder
+//! knows that this record is of the past: it counts only where there is no other. Of the others the one that was served last
+//! counts.
+//!
+//! **Invariant:** a disk gets a device that it was not served from last only when no device of its pool has anything of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use forebay_backends::Uri;
+use forebay_host::folders;
 use forebay_host::pool::report::{self, Placed};
 use forebay_host::pool::{self, Pool};
 
@@ -31,9 +36,9 @@ use crate::config::{DaemonSpec, DiskSpec};
 /// the devices that it has open. What is wrong with devices that had to be looked at.
 pub(crate) fn place(spec: &mut DaemonSpec, served: &[DiskSpec], open: &[OpenPool]) -> Vec<String> {
     keep(spec, served);
-    let known = known(open);
+    let (known, state) = (known(open), state_folder(spec));
     let look_at = |path: PathBuf| {
-        let found = look(&path, &known);
+        let found = look(&path, &known, state.as_deref());
         (path, found)
     };
     put_all(spec, Devices::of_looks(wanted(spec).into_iter().map(look_at)))
@@ -53,10 +58,11 @@ pub(super) async fn place_in_time(
     let known = Arc::new(known(&open));
     drop(open);
     let mut spec = kept(questions, spec, served, patience).await?;
+    let state = state_folder(&spec).map(Arc::new);
     let of = wanted(&spec).into_iter().map(|path| (path.clone(), About::Flash(path)));
     let look_at = |path: &PathBuf| {
-        let (path, known) = (path.clone(), known.clone());
-        move || look(&path, &known)
+        let (path, known, state) = (path.clone(), known.clone(), state.clone());
+        move || look(&path, &known, state.as_deref().map(PathBuf::as_path))
     };
     let looks = questions.ask_each(of, patience, look_at).await.into_iter().map(|(path, found)| {
         let found = found.unwrap_or_else(|why| Look::silent(&path, why));
@@ -95,6 +101,11 @@ pub(super) async fn follow<T: Send + 'static>(
     let about = About::Path(PathBuf::new());
     let done = questions.ask(about, patience, work).await;
     done.map_err(|why| why.of("the file system of a device"))
+}
+
+/// The folder that knows which disks went on elsewhere.
+fn state_folder(spec: &DaemonSpec) -> Option<PathBuf> {
+    spec.state_dir.clone().or_else(folders::state_folder)
 }
 
 /// The devices of pools from which a disk is to have one that it does not have yet.
@@ -223,9 +234,17 @@ struct Devices(BTreeMap<PathBuf, Result<Device, String>>);
 struct Device {
     /// The path by which it is open, or would be.
     path: PathBuf,
-    disks: Vec<Placed>,
+    records: Vec<Record>,
     /// Bytes that no disk is to have; negative: they are to have more than there is.
     left: i128,
+}
+
+/// What a device has of a disk.
+#[derive(Debug)]
+struct Record {
+    placed: Placed,
+    /// The disk was detached, or went on elsewhere.
+    is_of_the_past: bool,
 }
 
 /// What a look at a device has found.
@@ -256,7 +275,7 @@ fn known(open: &[OpenPool]) -> Vec<Known> {
     open.iter().map(known).collect()
 }
 
-fn look(path: &Path, known: &[Known]) -> Look {
+fn look(path: &Path, known: &[Known], state: Option<&Path>) -> Look {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let known = known.iter().find(|open| open.path == path || open.real == real);
     let found = match known.and_then(|open| open.pool.upgrade()) {
@@ -264,7 +283,14 @@ fn look(path: &Path, known: &[Known]) -> Look {
         None => report::placed_at(path),
     };
     let at = known.map_or(path, |open| &open.path).to_owned();
-    let found = found.map(|(disks, room)| Device { path: at, disks, left: room.into() });
+    let record = |placed: Placed| {
+        let is_of_the_past = placed.is_of_the_past(state);
+        Record { placed, is_of_the_past }
+    };
+    let found = found.map(|(disks, room)| {
+        let records = disks.into_iter().map(record).collect();
+        Device { path: at, records, left: room.into() }
+    });
     Look { real, found: found.map_err(|error| format!("{error:#}")) }
 }
 
@@ -284,23 +310,30 @@ impl Devices {
     /// tells of the other name.
     ///
     /// # Errors
-    /// Two have one, and both are needed.
+    /// Two have one, and the other one is needed.
     fn with(&self, pool: &PoolSpec, disk: &DiskSpec) -> Result<Option<PathBuf>, String> {
         let shares_memory =
             disk.backend.parse::<Uri>().is_ok_and(|uri| !uri.outlives_its_opening());
         let is_it = |placed: &Placed| placed.name == disk.name.0;
         let is_other = |placed: &Placed| placed.uri == disk.backend && !shares_memory;
-        let mut found: Vec<(&Placed, &Device)> = self
+        let mut found: Vec<(&Record, &Device)> = self
             .of(pool)
-            .flat_map(|device| device.disks.iter().map(move |placed| (placed, device)))
-            .filter(|(placed, _)| is_it(placed) || is_other(placed))
+            .flat_map(|device| device.records.iter().map(move |record| (record, device)))
+            .filter(|(record, _)| is_it(&record.placed) || is_other(&record.placed))
             .collect();
-        found.sort_by_key(|(placed, _)| {
-            (is_it(placed) && is_other(placed), is_it(placed), placed.is_needed, placed.opened)
+        found.sort_by_key(|(record, _)| {
+            let Record { placed, is_of_the_past } = record;
+            let is_both = is_it(placed) && is_other(placed);
+            let served = if is_both { placed.opened } else { 0 };
+            let is_needed = placed.is_needed;
+            (!is_of_the_past, is_both, is_it(placed), served, is_needed, placed.opened)
         });
         let Some((_, chosen)) = found.pop() else { return Ok(None) };
-        let passed_by = found.iter().find(|(placed, _)| placed.is_needed && is_other(placed));
-        match passed_by.filter(|(_, device)| device.path != chosen.path) {
+        let is_passed_by = |(record, device): &&(&Record, &Device)| {
+            let Record { placed, is_of_the_past } = record;
+            !is_of_the_past && placed.is_needed && is_other(placed) && device.path != chosen.path
+        };
+        match found.iter().find(is_passed_by) {
             None => Ok(Some(chosen.path.clone())),
             Some((_, device)) => Err(format!(
                 "both {} and {} have it, and the second one has writes that are not on primary storage, or reservations: say \
@@ -316,8 +349,8 @@ impl Devices {
         let wrong = |path: &PathBuf| Some(told(path, self.0.get(path)?.as_ref().err()?));
         let why = pool.devices.iter().find_map(wrong)?;
         Some(format!(
-            "{why}. The disk is on no other device of the pool '{0}', and may be on that one. When that device is back, \
-             Forebay serves the disk within seconds. If it is gone for ever, take it out of the pool's devices in the \
+            "{why}. No other device of the pool '{0}' is sure to have the disk, and it may be on that one. When that device is \
+             back, Forebay serves the disk within seconds. If it is gone for ever, take it out of the pool's devices in the \
              configuration file",
             pool.name
         ))

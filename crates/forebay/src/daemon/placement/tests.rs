@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::ids::Uuid;
 use forebay_host::pool::{DiskWish, Pool, Share};
 use tempfile::TempDir;
 
@@ -7,6 +9,8 @@ use super::*;
 use crate::config::file::parse;
 
 const MIB: u64 = 1 << 20;
+/// Of all primary storage here.
+const IDENTITY: Uuid = Uuid([7; 16]);
 
 /// A pool of devices `a` and `b`, files that are there, and disks with so many MiB each.
 fn spec(folder: &Path, disks: &[(&str, u64)]) -> DaemonSpec {
@@ -30,20 +34,44 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Puts a record of a disk on a device.
-fn admit(device: &Path, disk: &str) -> Pool {
-    let share = Share { cache: 8 * MIB, ring: MIB, log: 0 };
-    let mut pool = Pool::open(device, &[share]).unwrap();
-    let wish = DiskWish {
+fn wish(disk: &str) -> DiskWish {
+    DiskWish {
         name: disk.to_owned(),
         uri: format!("file:/{disk}"),
         size: MIB,
         block_size: 8192,
         mode: "write-through".to_owned(),
+        identity: IDENTITY,
         ..DiskWish::default()
-    };
-    pool.admit(&wish).unwrap();
+    }
+}
+
+/// Puts a record of a disk on a device, as a start does that fails later.
+fn admit(device: &Path, disk: &str) -> Pool {
+    let share = Share { cache: 8 * MIB, ring: MIB, log: 0 };
+    let mut pool = Pool::open(device, &[share]).unwrap();
+    pool.admit(&wish(disk)).unwrap();
     pool
+}
+
+/// Serves a disk from a device.
+fn serve(device: &Path, disk: &str) -> Pool {
+    let mut pool = admit(device, disk);
+    let number = number(&pool);
+    pool.begin_session(number).unwrap();
+    pool.commit_session(number, &wish(disk), &[], Default::default()).unwrap();
+    pool
+}
+
+/// The number of the only disk of a pool.
+fn number(pool: &Pool) -> DiskNumber {
+    pool.geometry().disks().next().unwrap()
+}
+
+/// Has the state folder know that a disk went on elsewhere.
+fn supersede(state: &Path, disk: Uuid) {
+    std::fs::create_dir_all(state).unwrap();
+    std::fs::write(state.join(format!("{IDENTITY}.detached")), format!("{disk}\n")).unwrap();
 }
 
 fn open_pool(path: &Path, pool: Pool) -> OpenPool {
@@ -147,7 +175,7 @@ fn a_device_with_two_paths_is_one_device() {
     let link = folder.path().join("c");
     std::os::unix::fs::symlink(folder.path().join("a"), &link).unwrap();
     let mut pool = admit(&folder.path().join("a"), "db");
-    let number = pool.geometry().disks().next().unwrap();
+    let number = number(&pool);
     pool.lease_log(number).unwrap();
     drop(pool);
     let mut placed = spec(folder.path(), &[("db", 20), ("new", 60), ("other", 60)]);
@@ -183,7 +211,6 @@ fn of_two_records_the_one_of_the_same_primary_storage_counts_and_two_with_logs_a
     let mut placed = spec(folder.path(), &[("db", 20)]);
     placed.disks[0].backend = "file:/db".to_owned();
     let (mut one, mut two) = (admit(&a, "db"), admit(&b, "db"));
-    let number = |pool: &Pool| pool.geometry().disks().next().unwrap();
     two.lease_log(number(&two)).unwrap();
     let placed_with = |one: Pool, two: Pool| {
         let open = [open_pool(&a, one), open_pool(&b, two)];
@@ -195,4 +222,27 @@ fn of_two_records_the_one_of_the_same_primary_storage_counts_and_two_with_logs_a
     one.lease_log(number(&one)).unwrap();
     let both = placed_with(one, two);
     assert!(both.disks[0].unplaced.as_ref().unwrap().contains("both"), "{both:?}");
+}
+
+#[test]
+fn a_disk_that_a_restart_moved_stays_where_it_was_served_last_whatever_its_former_device_has() {
+    let folder = folder();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let mut former = admit(&a, "db");
+    let disk = number(&former);
+    assert!(former.set_reservations(disk, vec![1; 40]));
+    let former_uuid = former.disk_uuid(disk);
+    drop((former, serve(&b, "db")));
+    let mut placed = spec(folder.path(), &[("db", 20)]);
+    placed.disks[0].backend = "file:/db".to_owned();
+    let known = folder.path().join("state");
+    placed.state_dir = Some(known.clone());
+    // Without that knowledge nobody forgets reservations.
+    let mut doubtful = placed.clone();
+    place(&mut doubtful, &[], &[]);
+    let why = doubtful.disks[0].unplaced.as_ref().unwrap();
+    assert!(why.contains("both") && why.contains("reservations"), "{why}");
+    supersede(&known, former_uuid);
+    place(&mut placed, &[], &[]);
+    assert_eq!((&placed.disks[0].unplaced, places(&placed)), (&None, vec!["b".to_owned()]));
 }
