@@ -3,6 +3,8 @@
 //! ```text
 //!   flash = "fast:64GiB" ─┬─ it is served from a device of 'fast' ──────────► there
 //!                         ├─ a device of 'fast' has its record ─────────────► there
+//!                         │    unless it was never served from there, or is known to have left, and some device of
+//!                         │    'fast' cannot be looked at
 //!                         ├─ some device of 'fast' cannot be looked at ─────► nowhere: the disk is refused
 //!                         └─ else ─► where most is left, what other disks are to have taken off
 //! ```
@@ -11,7 +13,7 @@
 //!
 //! A restart may give a disk another device. Its record stays on the former one, with the reservations of then. The state folder
 //! knows that this record is of the past: it counts only where there is no other. Of the others the one that was served last
-//! counts.
+//! counts. A start that failed leaves a record that was never served.
 //!
 //! **Invariant:** a disk gets a device that it was not served from last only when no device of its pool has anything of it.
 
@@ -247,6 +249,13 @@ struct Record {
     is_of_the_past: bool,
 }
 
+impl Record {
+    /// True when a session of the disk was served from here, and nobody knows of a later one elsewhere.
+    fn is_sure(&self) -> bool {
+        !self.is_of_the_past && self.placed.opened > 0
+    }
+}
+
 /// What a look at a device has found.
 struct Look {
     /// Where its path leads.
@@ -307,7 +316,7 @@ impl Devices {
     }
 
     /// The device that has a disk's record: one of its name, or else of its primary storage, so that opening it there
-    /// tells of the other name.
+    /// tells of the other name. None where another device that cannot be looked at may have the one that counts.
     ///
     /// # Errors
     /// Two have one, and the other one is needed.
@@ -328,7 +337,10 @@ impl Devices {
             let is_needed = placed.is_needed;
             (!is_of_the_past, is_both, is_it(placed), served, is_needed, placed.opened)
         });
-        let Some((_, chosen)) = found.pop() else { return Ok(None) };
+        let Some((record, chosen)) = found.pop() else { return Ok(None) };
+        if !record.is_sure() && self.unreadable(pool).is_some() {
+            return Ok(None);
+        }
         let is_passed_by = |(record, device): &&(&Record, &Device)| {
             let Record { placed, is_of_the_past } = record;
             !is_of_the_past && placed.is_needed && is_other(placed) && device.path != chosen.path

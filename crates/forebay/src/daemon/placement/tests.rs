@@ -142,7 +142,7 @@ fn a_disk_that_is_served_stays_as_long_as_its_pool_has_the_device() {
 #[test]
 fn a_disk_that_may_be_on_a_device_that_cannot_be_looked_at_gets_no_other() {
     let folder = folder();
-    drop(admit(&folder.path().join("b"), "db"));
+    drop(serve(&folder.path().join("b"), "db"));
     std::fs::remove_file(folder.path().join("a")).unwrap();
     let mut placed = spec(folder.path(), &[("new", 60), ("db", 20)]);
     let news = place(&mut placed, &[], &[]);
@@ -245,4 +245,34 @@ fn a_disk_that_a_restart_moved_stays_where_it_was_served_last_whatever_its_forme
     supersede(&known, former_uuid);
     place(&mut placed, &[], &[]);
     assert_eq!((&placed.disks[0].unplaced, places(&placed)), (&None, vec!["b".to_owned()]));
+}
+
+#[test]
+fn a_record_that_was_never_served_or_is_of_the_past_counts_only_when_all_devices_can_be_looked_at()
+{
+    let folder = folder();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let known = folder.path().join("state");
+    let placed = || {
+        let mut placed = spec(folder.path(), &[("db", 20)]);
+        placed.state_dir = Some(known.clone());
+        place(&mut placed, &[], &[]);
+        (places(&placed).remove(0), placed.disks[0].unplaced.clone())
+    };
+    drop(admit(&b, "db"));
+    assert_eq!(placed(), ("b".to_owned(), None));
+    std::fs::rename(&a, folder.path().join("late")).unwrap();
+    let check_waits = || {
+        let (place, why) = placed();
+        assert!(place == "fast" && why.unwrap().contains("may be on that one"));
+    };
+    check_waits();
+    let pool = serve(&b, "db");
+    let disk = pool.disk_uuid(number(&pool));
+    drop(pool);
+    assert_eq!(placed(), ("b".to_owned(), None));
+    supersede(&known, disk);
+    check_waits();
+    std::fs::rename(folder.path().join("late"), &a).unwrap();
+    assert_eq!(placed(), ("b".to_owned(), None));
 }
