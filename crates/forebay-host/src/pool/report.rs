@@ -154,11 +154,18 @@ pub struct Placed {
     pub identity: Uuid,
     /// When it was last opened, seconds since 1970; 0: it was not.
     pub opened: u64,
-    /// Its log may hold writes that primary storage does not have, or reservations of initiators are stored for it.
-    pub is_needed: bool,
+    /// Its log may hold writes that primary storage does not have.
+    pub has_log: bool,
+    /// Reservations of initiators are stored for it.
+    pub has_reservations: bool,
 }
 
 impl Placed {
+    /// True when something of the disk may be nowhere else.
+    pub fn is_needed(&self) -> bool {
+        self.has_log || self.has_reservations
+    }
+
     /// True when the disk is known, by the state folder, to have left this pool: it was detached, or went on elsewhere.
     pub fn is_of_the_past(&self, state: Option<&Path>) -> bool {
         fence::is_of_the_past(self.identity, self.disk, state)
@@ -199,7 +206,8 @@ fn placed_in(tables: &Tables) -> Vec<Placed> {
         disk: record.uuid,
         identity: record.identity,
         opened: record.opened,
-        is_needed: tables.log_segments(number) > 0 || tables.has_reservations(number),
+        has_log: tables.log_segments(number) > 0,
+        has_reservations: tables.has_reservations(number),
     };
     tables.disks().map(placed).collect()
 }

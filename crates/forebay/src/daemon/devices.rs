@@ -114,7 +114,7 @@ async fn ask<T: Send + 'static>(
 /// That.
 fn check_no_former_writes(device: &Path, found: &[Placed], served: &[DiskSpec]) -> Result<()> {
     let is_it = |disk: &DiskSpec, placed: &Placed| {
-        placed.is_needed && (placed.name == disk.name.0 || placed.uri == disk.backend)
+        placed.is_needed() && (placed.name == disk.name.0 || placed.uri == disk.backend)
     };
     let former = served.iter().find(|disk| found.iter().any(|placed| is_it(disk, placed)));
     former.map_or(Ok(()), |disk| {
@@ -296,8 +296,9 @@ fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Resul
             )
         })?,
     };
-    // What a disk had here before it went on elsewhere is nobody's.
-    let is_needed = |disk: &Placed| disk.is_needed && !disk.is_of_the_past(opener.state());
+    // The reservations of before it went on elsewhere are nobody's.
+    let is_of_the_past = |disk: &Placed| disk.is_of_the_past(opener.state());
+    let is_needed = |disk: &Placed| disk.has_log || disk.is_needed() && !is_of_the_past(disk);
     let left = found.iter().find(|disk| is_needed(disk) && !disks.contains(&disk.name));
     match left {
         Some(disk) => bail!(

@@ -12,8 +12,8 @@
 //! died, is found where it is.
 //!
 //! A restart may give a disk another device. Its record stays on the former one, with the reservations of then. The state folder
-//! knows that this record is of the past: it counts only where there is no other. Of the others the one that was served last
-//! counts. A start that failed leaves a record that was never served.
+//! knows that this record is of the past: once another one was served, only a write log counts that it may have. Of the others
+//! the one that was served last counts. A start that failed leaves a record that was never served.
 //!
 //! **Invariant:** a disk gets a device that it was not served from last only when no device of its pool has anything of it.
 
@@ -330,20 +330,27 @@ impl Devices {
             .flat_map(|device| device.records.iter().map(move |record| (record, device)))
             .filter(|(record, _)| is_it(&record.placed) || is_other(&record.placed))
             .collect();
+        let is_both = |placed: &Placed| is_it(placed) && is_other(placed);
+        // The start that moves a disk says so before it serves it, and may fail then.
+        let served = found.iter().map(|(record, _)| record);
+        let served = served.filter(|record| !record.is_of_the_past && is_both(&record.placed));
+        let served = served.map(|record| record.placed.opened).max().unwrap_or(0);
+        let is_over =
+            |record: &Record| record.is_of_the_past && served > 0 && served >= record.placed.opened;
         found.sort_by_key(|(record, _)| {
-            let Record { placed, is_of_the_past } = record;
-            let is_both = is_it(placed) && is_other(placed);
-            let served = if is_both { placed.opened } else { 0 };
-            let is_needed = placed.is_needed;
-            (!is_of_the_past, is_both, is_it(placed), served, is_needed, placed.opened)
+            let placed = &record.placed;
+            let opened = if is_both(placed) { placed.opened } else { 0 };
+            let is_needed = placed.is_needed();
+            (!is_over(record), is_both(placed), is_it(placed), opened, is_needed, placed.opened)
         });
         let Some((record, chosen)) = found.pop() else { return Ok(None) };
         if !record.is_sure() && self.unreadable(pool).is_some() {
             return Ok(None);
         }
         let is_passed_by = |(record, device): &&(&Record, &Device)| {
-            let Record { placed, is_of_the_past } = record;
-            !is_of_the_past && placed.is_needed && is_other(placed) && device.path != chosen.path
+            let placed = &record.placed;
+            let is_needed = placed.has_log || placed.is_needed() && !is_over(record);
+            is_needed && is_other(placed) && device.path != chosen.path
         };
         match found.iter().find(is_passed_by) {
             None => Ok(Some(chosen.path.clone())),

@@ -228,7 +228,7 @@ fn of_two_records_the_one_of_the_same_primary_storage_counts_and_two_with_logs_a
 fn a_disk_that_a_restart_moved_stays_where_it_was_served_last_whatever_its_former_device_has() {
     let folder = folder();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-    let mut former = admit(&a, "db");
+    let mut former = serve(&a, "db");
     let disk = number(&former);
     assert!(former.set_reservations(disk, vec![1; 40]));
     let former_uuid = former.disk_uuid(disk);
@@ -275,4 +275,22 @@ fn a_record_that_was_never_served_or_is_of_the_past_counts_only_when_all_devices
     check_waits();
     std::fs::rename(folder.path().join("late"), &a).unwrap();
     assert_eq!(placed(), ("b".to_owned(), None));
+}
+
+#[test]
+fn a_disk_whose_move_failed_before_it_was_served_stays_where_it_was() {
+    let folder = folder();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    let mut former = serve(&a, "db");
+    let disk = number(&former);
+    assert!(former.set_reservations(disk, vec![1; 40]));
+    let former_uuid = former.disk_uuid(disk);
+    drop((former, admit(&b, "db")));
+    let mut placed = spec(folder.path(), &[("db", 20)]);
+    placed.disks[0].backend = "file:/db".to_owned();
+    let known = folder.path().join("state");
+    placed.state_dir = Some(known.clone());
+    supersede(&known, former_uuid);
+    place(&mut placed, &[], &[]);
+    assert_eq!((&placed.disks[0].unplaced, places(&placed)), (&None, vec!["a".to_owned()]));
 }
