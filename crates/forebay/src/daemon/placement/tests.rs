@@ -228,7 +228,7 @@ fn of_two_records_the_one_of_the_same_primary_storage_counts_and_two_with_logs_a
 fn a_disk_that_a_restart_moved_stays_where_it_was_served_last_whatever_its_former_device_has() {
     let folder = folder();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-    let mut former = serve(&a, "db");
+    let mut former = admit(&a, "db");
     let disk = number(&former);
     assert!(former.set_reservations(disk, vec![1; 40]));
     let former_uuid = former.disk_uuid(disk);
@@ -291,6 +291,10 @@ fn a_disk_whose_move_failed_before_it_was_served_stays_where_it_was() {
     let known = folder.path().join("state");
     placed.state_dir = Some(known.clone());
     supersede(&known, former_uuid);
+    let mut again = placed.clone();
     place(&mut placed, &[], &[]);
     assert_eq!((&placed.disks[0].unplaced, places(&placed)), (&None, vec!["a".to_owned()]));
+    drop(serve(&b, "db"));
+    place(&mut again, &[], &[]);
+    assert_eq!((&again.disks[0].unplaced, places(&again)), (&None, vec!["b".to_owned()]));
 }
