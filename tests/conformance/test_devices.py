@@ -197,7 +197,7 @@ def a_disk_whose_device_is_missing_is_refused_and_comes_back_with_it(bed):
     shown = lambda: bed.run([bed.program, "disk", "list", "--control", served.control])
     assert "a  NOT SERVED" in shown() and "cannot be looked at" in shown(), shown()
     said = bed.run([bed.program, "disk", "show", "a", "--control", served.control], code=None)
-    assert "and it may be on that one" in said.stdout + said.stderr, said
+    assert "and may be on that one" in said.stdout + said.stderr, said
     # It cannot be drained, neither while it is away nor when it is back and has what nobody serves.
     assert "cannot be looked at, and may have writes" in tell(bed, served, "drain", bed.path("x"), code=1)
     os.rename(bed.path("a.raw"), bed.path("image"))

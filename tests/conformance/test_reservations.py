@@ -316,6 +316,11 @@ def reservations_that_rot_are_not_taken_for_none(bed):
             f.seek(at + 100)
             f.write(bytes([byte[0] ^ 1]))
 
+    def contents(at):
+        with open(path, "rb") as f:
+            f.seek(at + 64)
+            return f.read(PAIR - 64)
+
     both = copies()
     assert len(both) == 2
     for at in both:
@@ -323,8 +328,8 @@ def reservations_that_rot_are_not_taken_for_none(bed):
         rot(at)
         disk.start()
         check(attach(disk), False, False)
+        eventually(lambda: len({contents(copy) for copy in both}) == 1, "the copy that rotted is written anew")
         disk.kill()
-        rot(at)  # as it was
     for at in both:
         rot(at)
     said = bed.run(disk.command, code=None, timeout=30)

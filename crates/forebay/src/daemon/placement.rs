@@ -368,8 +368,8 @@ impl Devices {
         let wrong = |path: &PathBuf| Some(told(path, self.0.get(path)?.as_ref().err()?));
         let why = pool.devices.iter().find_map(wrong)?;
         Some(format!(
-            "{why}. No other device of the pool '{0}' is sure to have the disk, and it may be on that one. When that device is \
-             back, Forebay serves the disk within seconds. If it is gone for ever, take it out of the pool's devices in the \
+            "{why}. The disk is on no other device of the pool '{0}' for sure, and may be on that one. When that device is back, \
+             Forebay serves the disk within seconds. If it is gone for ever, take it out of the pool's devices in the \
              configuration file",
             pool.name
         ))
