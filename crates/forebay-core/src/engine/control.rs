@@ -100,11 +100,12 @@ impl Engine {
         self.parts.settles_at_end()
     }
 
-    /// What is not destaged stays in the log.
-    pub fn stop_destaging(&mut self, now: Nanos, actions: &mut Actions) {
+    /// What is not destaged stays in the log. `is_away`: primary storage is, and nobody may hear any more that it lost what was
+    /// not flushed; that is noted as if it had.
+    pub fn stop_destaging(&mut self, now: Nanos, is_away: bool, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
         if let Some(write_back) = &mut parts.write_back {
-            write_back.stop_destaging();
+            write_back.stop_destaging(is_away);
             parts.run(&mut cx);
         }
     }

@@ -248,7 +248,7 @@ impl WriteBack {
     /// Dirty bytes cannot be saved any more.
     pub(crate) fn lose(&mut self) {
         self.log.health.is_lost = true;
-        self.destager.stop();
+        self.destager.stop(false);
     }
 
     /// The disk ends: everything is to become durable. In a log that failed nothing is to be left.
@@ -257,15 +257,15 @@ impl WriteBack {
         self.end_hold(Nanos(0));
         let health = &self.log.health;
         if health.is_lost {
-            self.destager.stop();
+            self.destager.stop(false);
         } else if health.failed.is_none() && self.log.config.flush == FlushSemantics::Honest {
             self.destager.finish();
         }
     }
 
     /// What is not destaged stays in the log.
-    pub(crate) fn stop_destaging(&mut self) {
-        self.destager.stop();
+    pub(crate) fn stop_destaging(&mut self, is_away: bool) {
+        self.destager.stop(is_away);
     }
 
     /// True when no I/O is under way, nor, at the end, needed for what is acknowledged to be durable.

@@ -161,6 +161,11 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// True when a session began on `other` when the one here had, or later, with the same primary storage.
+    pub fn was_served_since(&self, other: &Placed) -> bool {
+        other.identity == self.identity && other.opened > 0 && other.opened >= self.opened
+    }
+
     /// True when something of the disk may be nowhere else.
     pub fn is_needed(&self) -> bool {
         self.has_log || self.has_reservations

@@ -152,6 +152,7 @@ impl ShardDisk {
         }
         // No later start goes on with a log that is revoked.
         let trouble = self.storage.backend.trouble().filter(|_| !engine.log_is_revoked());
+        let is_away = trouble.is_some();
         let why = match trouble {
             Some(why) => why.to_string(),
             None if self.ending.is_late => "it takes too long".to_owned(),
@@ -167,7 +168,7 @@ impl ShardDisk {
             let text = format!("not all is destaged before the end: {why}; {rest}");
             self.report(Severity::Warning, text);
         }
-        self.port.engine.stop_destaging(now, &mut self.port.actions);
+        self.port.engine.stop_destaging(now, is_away, &mut self.port.actions);
     }
 
     /// Goes on with draining, when there is nothing in flight any more.
@@ -184,7 +185,7 @@ impl ShardDisk {
         if self.ending.stage == Stage::Draining && is_quiet {
             self.ending.stage = Stage::Flushed(IoStatus::Ok);
             // Also if the log fails while the end of the cache is noted.
-            self.port.engine.stop_destaging(now, &mut self.port.actions);
+            self.port.engine.stop_destaging(now, false, &mut self.port.actions);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
             if flushes {
                 self.ending.stage = Stage::Flushing;

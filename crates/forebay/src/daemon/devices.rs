@@ -285,8 +285,8 @@ fn check_leaves(old: &DaemonSpec, new: &DaemonSpec, (name, device): (&Name, &Pat
 fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Result<()> {
     let real = std::fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
     let pools = opener.flash.pools();
-    let open = pools.into_iter().find(|open| open.path == device || open.real == real);
-    let (found, _) = match open {
+    let open = pools.iter().find(|open| open.path == device || open.real == real);
+    let (found, _) = match &open {
         Some(open) => report::placed(&pool::lock(&open.pool)),
         None => report::placed_at(device).with_context(|| {
             format!(
@@ -296,9 +296,15 @@ fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Resul
             )
         })?,
     };
-    // The reservations of before it went on elsewhere are nobody's.
+    // The reservations of before it was served elsewhere are nobody's.
+    let all: Vec<Placed> =
+        pools.iter().flat_map(|open| report::placed(&pool::lock(&open.pool)).0).collect();
     let is_of_the_past = |disk: &Placed| disk.is_of_the_past(opener.state());
-    let is_needed = |disk: &Placed| disk.has_log || disk.is_needed() && !is_of_the_past(disk);
+    let is_over = |disk: &Placed| {
+        let is_since = |it: &Placed| !is_of_the_past(it) && disk.was_served_since(it);
+        is_of_the_past(disk) && all.iter().any(is_since)
+    };
+    let is_needed = |disk: &Placed| disk.has_log || disk.is_needed() && !is_over(disk);
     let left = found.iter().find(|disk| is_needed(disk) && !disks.contains(&disk.name));
     match left {
         Some(disk) => bail!(

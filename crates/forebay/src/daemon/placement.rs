@@ -332,11 +332,11 @@ impl Devices {
             .collect();
         let is_both = |placed: &Placed| is_it(placed) && is_other(placed);
         // The start that moves a disk says so before it serves it, and may fail then.
-        let served = found.iter().map(|(record, _)| record);
-        let served = served.filter(|record| !record.is_of_the_past && is_both(&record.placed));
-        let served = served.map(|record| record.placed.opened).max().unwrap_or(0);
-        let is_over =
-            |record: &Record| record.is_of_the_past && served > 0 && served >= record.placed.opened;
+        let records: Vec<&Record> = found.iter().map(|(record, _)| *record).collect();
+        let is_over = |record: &Record| {
+            let is_since = |it: &&Record| record.placed.was_served_since(&it.placed);
+            record.is_of_the_past && records.iter().any(|it| !it.is_of_the_past && is_since(it))
+        };
         found.sort_by_key(|(record, _)| {
             let placed = &record.placed;
             let opened = if is_both(placed) { placed.opened } else { 0 };

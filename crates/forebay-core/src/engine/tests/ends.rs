@@ -29,7 +29,7 @@ fn a_disk_with_deferred_flushes_keeps_its_log_when_primary_storage_is_away_at_th
     rig.write(1, 0, 4096, 7);
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
-    rig.engine.stop_destaging(rig.now, &mut rig.actions);
+    rig.engine.stop_destaging(rig.now, false, &mut rig.actions);
     rig.run_actions();
     rig.settle_log();
     assert!(!rig.engine.destages_at_end() && rig.engine.is_idle());
@@ -90,9 +90,8 @@ fn an_end_in_order_does_not_insist_where_primary_storage_or_the_log_fails() {
     let mut rig = one_of_three_destaged();
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
-    rig.engine.stop_destaging(rig.now, &mut rig.actions);
+    rig.engine.stop_destaging(rig.now, false, &mut rig.actions);
     rig.complete(rig.find("W 131072+4096"), IoStatus::Ok);
-    rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
     assert!(rig.engine.is_idle(), "{:?}", rig.drawn());
 }
 
@@ -101,11 +100,13 @@ fn a_loss_that_comes_after_destaging_was_stopped_is_noted_before() {
     let mut rig = one_of_three_destaged();
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
-    rig.engine.stop_destaging(rig.now, &mut rig.actions);
+    rig.engine.stop_destaging(rig.now, true, &mut rig.actions);
     rig.run_actions();
     assert_eq!(rig.drawn(), ["W 131072+4096", "log P 0+0"]);
-    rig.complete(rig.find("log P 0+0"), IoStatus::Ok);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.complete(rig.find("W 131072+4096"), IoStatus::IoError);
+    assert!(!rig.engine.is_idle());
+    // One that fails is not tried again.
+    rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
     assert!(rig.engine.is_idle(), "{:?}", rig.drawn());
 }

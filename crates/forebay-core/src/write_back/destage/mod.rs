@@ -51,6 +51,7 @@ mod zeroes;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::action::DestageFault;
 use crate::config::{DestageOrder, WriteLogConfig};
 use crate::cx::Shared;
 use crate::cx::buffers::BufferPool;
@@ -357,10 +358,10 @@ impl Destager {
         }
     }
 
-    /// Nothing new is started any more, and nobody may hear that primary storage lost what is not flushed.
-    pub(super) fn stop(&mut self) {
+    /// Nothing new is started any more. Primary storage that `is_away` may have lost what is not flushed.
+    pub(super) fn stop(&mut self, is_away: bool) {
         self.course = Course::Stopped;
-        self.flushes.redo |= self.perhaps_there() > self.reached.flushed;
+        self.flushes.redo |= is_away && self.perhaps_there() > self.reached.flushed;
     }
 
     /// True when it writes, unless it has to wait for a moment.
@@ -380,7 +381,7 @@ impl Destager {
     /// True when there is something to flush or to note that can be.
     fn has_to_settle(&self) -> bool {
         let goal = if self.flushes.redo { self.reached.flushed } else { self.reached.done };
-        let has_to_note = self.hides_a_loss() && self.notes.failures == 0;
+        let has_to_note = self.hides_a_loss() && self.trouble.fault != Some(DestageFault::Note);
         let has_more = self.notes.is_ahead
             || self.notes.noted.flushed < goal
             || self.may_retire() && !self.is_retired();

@@ -291,10 +291,14 @@ fn a_disk_whose_move_failed_before_it_was_served_stays_where_it_was() {
     let known = folder.path().join("state");
     placed.state_dir = Some(known.clone());
     supersede(&known, former_uuid);
-    let mut again = placed.clone();
+    let again = placed.clone();
     place(&mut placed, &[], &[]);
     assert_eq!((&placed.disks[0].unplaced, places(&placed)), (&None, vec!["a".to_owned()]));
     drop(serve(&b, "db"));
-    place(&mut again, &[], &[]);
-    assert_eq!((&again.disks[0].unplaced, places(&again)), (&None, vec!["b".to_owned()]));
+    for backend in ["file:/db", "file:/another/way/to/db"] {
+        let mut again = again.clone();
+        again.disks[0].backend = backend.to_owned();
+        place(&mut again, &[], &[]);
+        assert_eq!((&again.disks[0].unplaced, places(&again)), (&None, vec!["b".to_owned()]));
+    }
 }
