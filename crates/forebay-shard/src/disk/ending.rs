@@ -150,11 +150,10 @@ impl ShardDisk {
         if self.ending.stage != Stage::Draining || !(destages || engine.settles_at_end()) {
             return;
         }
-        // No later start goes on with a log that is revoked.
-        let trouble = self.storage.backend.trouble().filter(|_| !engine.log_is_revoked());
+        let trouble = self.primary_trouble();
         let is_away = trouble.is_some();
         let why = match trouble {
-            Some(why) => why.to_string(),
+            Some(why) => why,
             None if self.ending.is_late => "it takes too long".to_owned(),
             None => return,
         };
@@ -171,6 +170,12 @@ impl ShardDisk {
         self.port.engine.stop_destaging(now, is_away, &mut self.port.actions);
     }
 
+    /// Why primary storage is away. No later start goes on with a log that is revoked.
+    fn primary_trouble(&self) -> Option<String> {
+        let is_revoked = self.port.engine.log_is_revoked();
+        self.storage.backend.trouble().filter(|_| !is_revoked).map(|why| why.to_string())
+    }
+
     /// Goes on with draining, when there is nothing in flight any more.
     pub(super) fn advance_ending(&mut self, now: Nanos, reactor: &mut Reactor, clients: usize) {
         let waits_for_fence = self.is_detaching() && self.storage.backend.holds_changes();
@@ -183,9 +188,13 @@ impl ShardDisk {
         let flushes =
             !self.storage.backend.properties().read_only && !self.port.engine.mode().logs();
         if self.ending.stage == Stage::Draining && is_quiet {
-            self.ending.stage = Stage::Flushed(IoStatus::Ok);
             // Also if the log fails while the end of the cache is noted.
-            self.port.engine.stop_destaging(now, false, &mut self.port.actions);
+            let is_away = self.primary_trouble().is_some();
+            self.port.engine.stop_destaging(now, is_away, &mut self.port.actions);
+            self.turn.has_more |= self.has_something_to_do();
+        }
+        if self.ending.stage == Stage::Draining && is_quiet && !self.port.engine.settles_at_end() {
+            self.ending.stage = Stage::Flushed(IoStatus::Ok);
             // What the log holds is durable there; primary storage is flushed before it is forgotten.
             if flushes {
                 self.ending.stage = Stage::Flushing;

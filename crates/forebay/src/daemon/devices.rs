@@ -297,12 +297,13 @@ fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Resul
         })?,
     };
     // The reservations of before it was served elsewhere are nobody's.
-    let all: Vec<Placed> =
-        pools.iter().flat_map(|open| report::placed(&pool::lock(&open.pool)).0).collect();
     let is_of_the_past = |disk: &Placed| disk.is_of_the_past(opener.state());
     let is_over = |disk: &Placed| {
         let is_since = |it: &Placed| !is_of_the_past(it) && disk.was_served_since(it);
-        is_of_the_past(disk) && all.iter().any(is_since)
+        let others = pools.iter().filter(|open| open.real != real);
+        // One that does not answer now holds nothing up.
+        let mut others = others.filter_map(|open| open.pool.try_lock().ok());
+        is_of_the_past(disk) && others.any(|pool| report::placed(&pool).0.iter().any(is_since))
     };
     let is_needed = |disk: &Placed| disk.has_log || disk.is_needed() && !is_over(disk);
     let left = found.iter().find(|disk| is_needed(disk) && !disks.contains(&disk.name));

@@ -105,7 +105,10 @@ fn a_loss_that_comes_after_destaging_was_stopped_is_noted_before() {
     assert_eq!(rig.drawn(), ["W 131072+4096", "log P 0+0"]);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.complete(rig.find("W 131072+4096"), IoStatus::IoError);
-    assert!(!rig.engine.is_idle());
+    assert!(
+        !rig.engine.is_idle() && rig.engine.settles_at_end(),
+        "also who would not wait for the write"
+    );
     // One that fails is not tried again.
     rig.complete(rig.find("log P 0+0"), IoStatus::IoError);
     assert!(rig.engine.is_idle(), "{:?}", rig.drawn());

@@ -385,7 +385,11 @@ impl Destager {
         let has_more = self.notes.is_ahead
             || self.notes.noted.flushed < goal
             || self.may_retire() && !self.is_retired();
-        self.course != Course::Stopped && (has_to_note || self.trouble.fault.is_none() && has_more)
+        match self.course {
+            // The last note is under way.
+            Course::Stopped => self.notes.noting.is_some(),
+            _ => has_to_note || self.trouble.fault.is_none() && has_more,
+        }
     }
 
     /// True when a loss is yet to be noted, however often that failed.
