@@ -107,7 +107,8 @@ impl World<'_> {
         let settles =
             |world: &World<'_>| world.engine.destages_at_end() || world.engine.settles_at_end();
         if !self.comes_in_time(|world| world.engine.is_idle() && !settles(world)) {
-            self.engine.stop_destaging(self.now, true, &mut self.actions);
+            let is_away = Rng::new(self.setup.seed ^ self.events).chance(500);
+            self.engine.stop_destaging(self.now, is_away, &mut self.actions);
         }
         if self.comes_in_time(|world| world.engine.is_idle()) {
             self.send();

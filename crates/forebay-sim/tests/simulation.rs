@@ -15,7 +15,7 @@ const RARE: [(Planted, u64); 7] = [
     (Planted::DiscardedZeroes, DISCARDING + 30),
     (Planted::RevivedPages, TEARING + 179),
     (Planted::ForgottenRepair, JOURNALED + 124),
-    (Planted::RetiredBeforeFlush, JOURNALED + 861),
+    (Planted::RetiredBeforeFlush, JOURNALED + 304),
     (Planted::ForgottenParts, SWITCHING + 22_428),
 ];
 
