@@ -169,7 +169,6 @@ impl Parts {
     fn run_ready(&mut self, cx: &mut Cx<'_>) {
         loop {
             if let Some(key) = cx.ready.pop_front() {
-                self.requests.begin_after_wait(key, cx.now);
                 self.advance(key, cx);
             } else if let Some(key) = self.requests.buffer_queue.first() {
                 let range = self.buffer_range(key, cx);
@@ -200,9 +199,13 @@ impl Parts {
         if self.requests.table.find_mut(key).is_none() {
             return;
         }
-        if self.is_held_up_by_log(key, cx) {
-            // Primary storage has all of its time.
-            self.requests.deadlines.push(key, cx.now);
+        let entry = &self.requests.table[key];
+        if entry.since < cx.now {
+            let waited_for_range = entry.stage == Stage::Overlap && !entry.answered;
+            if waited_for_range || self.is_held_up_by_log(key, cx) {
+                // Primary storage has all of its time.
+                self.requests.deadlines.push(key, cx.now);
+            }
         }
         let entry = &mut self.requests.table[key];
         entry.enter(Stage::Running, cx.now);

@@ -160,14 +160,6 @@ impl Requests {
         }
     }
 
-    /// A request goes on. If it waited for the range of another one, primary storage has all of its time for it.
-    pub(crate) fn begin_after_wait(&mut self, key: Key, now: Nanos) {
-        let waited = |entry: &InFlight| entry.stage == Stage::Overlap && !entry.answered;
-        if self.table.find(key).is_some_and(waited) {
-            self.deadlines.push(key, now);
-        }
-    }
-
     /// True for a request that waits for the range of one that is in time: that one is due later, so it came, or an I/O
     /// of it ended, since the time of this one began. Who waits as well counts only when this one waits for none that
     /// runs: else each of those behind one that hangs would give the next one more time.

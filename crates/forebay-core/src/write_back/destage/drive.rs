@@ -37,7 +37,9 @@ impl WriteBack {
             || drive.is_draining
             || drive.is_ending;
         self.destager.window.on_writers(are_waiting);
-        self.note_loss(cx);
+        if self.destager.flushes.redo {
+            self.note_loss(cx);
+        }
         loop {
             self.advance_journal(drive, beside, cx);
             if !self.destager.batch.is_active() && !self.begin_batch(drive, cx) {

@@ -181,6 +181,7 @@ impl WriteBack {
 
     /// Notes at once that a lost session or a failed flush may have taken any part of what is not flushed: also a start that
     /// comes before it is written again must not take primary storage for an image.
+    #[cold]
     pub(super) fn note_loss(&mut self, cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         let may_retry = destager.course != Course::Stopped && cx.now >= destager.trouble.retry_at;

@@ -313,16 +313,6 @@ impl Destager {
         )
     }
 
-    /// Up to where all is on primary storage that is not about to be written again.
-    fn done_for_good(&self) -> Mark {
-        if self.flushes.redo { self.reached.tail } else { self.reached.done_mark }
-    }
-
-    /// How much of the batch stands for what is done, in the units of `of`, which is done up to `from`.
-    fn part_done(&self, from: u64, of: impl Fn(Mark) -> u64) -> u64 {
-        if self.flushes.redo { 0 } else { self.batch.part_done(of(self.batch.end()), from) }
-    }
-
     fn batch_of(&self, to: To) -> &Batch {
         match (to, &self.journal) {
             (To::Journal, Some(journal)) => journal.next_batch(),
@@ -380,16 +370,17 @@ impl Destager {
 
     /// True when there is something to flush or to note that can be.
     fn has_to_settle(&self) -> bool {
+        if self.course == Course::Stopped {
+            // The last note is under way.
+            return self.notes.noting.is_some();
+        }
         let goal = if self.flushes.redo { self.reached.flushed } else { self.reached.done };
         let has_to_note = self.hides_a_loss() && self.trouble.fault != Some(DestageFault::Note);
-        let has_more = self.notes.is_ahead
-            || self.notes.noted.flushed < goal
-            || self.may_retire() && !self.is_retired();
-        match self.course {
-            // The last note is under way.
-            Course::Stopped => self.notes.noting.is_some(),
-            _ => has_to_note || self.trouble.fault.is_none() && has_more,
-        }
+        has_to_note
+            || self.trouble.fault.is_none()
+                && (self.notes.is_ahead
+                    || self.notes.noted.flushed < goal
+                    || self.may_retire() && !self.is_retired())
     }
 
     /// True when a loss is yet to be noted, however often that failed.

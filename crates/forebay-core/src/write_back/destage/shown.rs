@@ -11,19 +11,23 @@ use crate::write_back::format::index::PageIndex;
 impl WriteBack {
     /// Bytes of the disk in the log that primary storage does not have yet; those that were written twice count twice.
     pub(crate) fn dirty_bytes(&self) -> u64 {
-        let from = self.destager.done_for_good().pages;
-        let pages = self.log.index.inserted() - from;
-        pages.saturating_sub(self.destager.part_done(from, |end| end.pages)) * PAGE
+        let destager = &self.destager;
+        if destager.flushes.redo {
+            return (self.log.index.inserted() - destager.reached.tail.pages) * PAGE;
+        }
+        let from = destager.reached.done_mark.pages;
+        let done = destager.batch.part_done(destager.batch.end().pages, from);
+        (self.log.index.inserted() - from).saturating_sub(done) * PAGE
     }
 
     /// Bytes of the log that wait to be destaged, with what describes them.
     pub(crate) fn occupied_bytes(&self) -> u64 {
         let destager = &self.destager;
-        let from = destager.done_for_good().position.0;
+        let from = destager.reached.done_mark.position.0;
         let pages = self.log.end().0.saturating_sub(from);
         // A batch is much of the log: in one step at its end, writers would feel it.
-        let done = destager.part_done(from, |end| end.position.0);
-        if destager.reached.done >= self.log.last_sequence() && !destager.flushes.redo {
+        let done = destager.batch.part_done(destager.batch.end().position.0, from);
+        if destager.reached.done >= self.log.last_sequence() {
             0
         } else {
             pages.saturating_sub(done) * PAGE
