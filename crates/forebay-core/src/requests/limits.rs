@@ -16,8 +16,11 @@
 //! What reads, writes, discards or zeroes counts, hits as well as misses. Flushes and queries pass: they wait for nothing
 //! that is held, as a flush covers what was answered before.
 //!
-//! **Invariants.** Requests go in the order in which they came. Those that are held have a place in the table of requests,
-//! for when they go.
+//! A compare-and-write passes as well: hosts keep the locks of a shared file system by them, and give it up after seconds.
+//! What was to change its bytes before it goes first, and so does all that came before that.
+//!
+//! **Invariants.** Requests go in the order in which they came, and a compare-and-write never before one that changes a byte
+//! of it. Those that are held have a place in the table of requests, for when they go.
 
 use std::collections::VecDeque;
 
@@ -76,8 +79,7 @@ impl Limiter {
         if !counts(&request.op) {
             return true;
         }
-        // Hosts keep the locks of a shared file system by compare-and-writes, and give it up after seconds: none waits, and
-        // those after it wait longer.
+        // Those after it wait longer.
         let goes_at_once = matches!(request.op, Op::CompareAndWrite { .. });
         if goes_at_once || self.held.is_empty() && self.due() <= now {
             let before = (self.requests, self.bytes);
@@ -93,9 +95,26 @@ impl Limiter {
         false
     }
 
-    /// The request that may go now, and when it came.
+    /// How many of those that are held have to go before this request can be taken.
+    pub(crate) fn in_the_way(&self, request: &Request) -> usize {
+        if !matches!(request.op, Op::CompareAndWrite { .. }) {
+            return 0;
+        }
+        let is_in_the_way = |(held, _): &(Request, Nanos)| {
+            let reads = matches!(held.op, Op::Read { .. } | Op::Prefetch);
+            !reads && held.range.overlaps(request.range)
+        };
+        self.held.iter().rposition(is_in_the_way).map_or(0, |last| last + 1)
+    }
+
+    /// The first of those that are held, when it may go now, and when it came.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<(Request, Nanos)> {
-        let next = (self.due() <= now).then(|| self.held.pop_front()).flatten()?;
+        if self.due() > now { None } else { self.next_in_debt(now) }
+    }
+
+    /// The first of those that are held, due or not. The next ones wait for its time too.
+    pub(crate) fn next_in_debt(&mut self, now: Nanos) -> Option<(Request, Nanos)> {
+        let next = self.held.pop_front()?;
         self.let_go(&next.0, now);
         self.note_held();
         Some(next)

@@ -18,6 +18,11 @@ impl Parts {
         if self.requests.is_full() {
             return Err(Busy);
         }
+        for _ in 0..self.requests.limiter.in_the_way(request) {
+            if let Some(held) = self.requests.limiter.next_in_debt(cx.now) {
+                self.release(held, cx);
+            }
+        }
         if self.requests.limiter.take(request, cx.now) {
             return self.submit(request, cx);
         }

@@ -250,3 +250,31 @@ fn a_disk_whose_clients_are_to_wait_holds_nothing_back() {
     rig.read(4, 0, 4096);
     assert!(!rig.engine.owes_nothing(), "the limit is still there");
 }
+
+#[test]
+fn what_limits_hold_and_changes_its_bytes_goes_before_a_compare_and_write() {
+    let mut rig = Rig::new(config());
+    rig.tune(|tuning| tuning.limits.iops = Some(1)).unwrap();
+    rig.write(1, 65536, 512, 5);
+    rig.write(2, 8192, 512, 6);
+    rig.write(3, 4096, 1024, 7);
+    rig.write(4, 16384, 512, 8);
+    rig.compare_and_write(5, 4608, &[7; 512], 9, false);
+    rig.settle();
+    for tag in [1, 2, 3, 5] {
+        assert_eq!(rig.replied(tag).1, IoStatus::Ok, "{tag}");
+    }
+    assert_eq!((rig.backend[4096], rig.backend[4608], rig.backend[5120]), (7, 9, 1));
+    assert!(!rig.has_reply(4), "it came later than all that is in the way");
+    // One in whose way nothing is goes alone.
+    rig.compare_and_write(6, 4608, &[9; 512], 10, false);
+    rig.settle();
+    assert_eq!((rig.replied(6).1, rig.has_reply(4)), (IoStatus::Ok, false));
+    // Those after it wait for the time of all.
+    rig.tick(2_500);
+    assert!(!rig.has_reply(4));
+    rig.tick(600);
+    rig.settle();
+    assert_eq!(rig.replied(4).1, IoStatus::Ok);
+    rig.no_memory_is_lost();
+}
