@@ -104,8 +104,7 @@ impl Engine {
     /// not flushed; that is noted as if it had.
     pub fn stop_destaging(&mut self, now: Nanos, is_away: bool, actions: &mut Actions) {
         let (parts, mut cx) = self.at(now, actions);
-        if let Some(write_back) = &mut parts.write_back {
-            write_back.stop_destaging(is_away);
+        if parts.write_back.as_mut().is_some_and(|write_back| write_back.stop_destaging(is_away)) {
             parts.run(&mut cx);
         }
     }

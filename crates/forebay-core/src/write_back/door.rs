@@ -264,8 +264,8 @@ impl WriteBack {
     }
 
     /// What is not destaged stays in the log.
-    pub(crate) fn stop_destaging(&mut self, is_away: bool) {
-        self.destager.stop(is_away);
+    pub(crate) fn stop_destaging(&mut self, is_away: bool) -> bool {
+        self.destager.stop(is_away)
     }
 
     /// True when no I/O is under way, nor, at the end, needed for what is acknowledged to be durable.

@@ -101,7 +101,10 @@ fn a_loss_that_comes_after_destaging_was_stopped_is_noted_before() {
     rig.engine.shut_down(rig.now, &mut rig.actions);
     rig.run_actions();
     rig.engine.stop_destaging(rig.now, true, &mut rig.actions);
+    assert!(rig.engine.settles_at_end(), "before the note is begun, too");
     rig.run_actions();
+    rig.engine.stop_destaging(rig.now, true, &mut rig.actions);
+    assert!(!rig.engine.wants_to_proceed(), "who asks again has nothing new to do");
     assert_eq!(rig.drawn(), ["W 131072+4096", "log P 0+0"]);
     rig.engine.on_session_lost(rig.now, &mut rig.actions);
     rig.complete(rig.find("W 131072+4096"), IoStatus::IoError);

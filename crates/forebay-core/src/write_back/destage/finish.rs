@@ -185,10 +185,8 @@ impl WriteBack {
     pub(super) fn note_loss(&mut self, cx: &mut Cx<'_>) {
         let destager = &mut self.destager;
         let may_retry = destager.course != Course::Stopped && cx.now >= destager.trouble.retry_at;
-        let has_failed = destager.trouble.fault == Some(DestageFault::Note);
-        let may_note = may_retry || destager.notes.failures == 0 && !has_failed;
-        let is_free = destager.notes.noting.is_none() && !self.log.health.is_lost;
-        if destager.hides_a_loss() && is_free && may_note {
+        let is_due = destager.notes_a_loss_at_once() || may_retry && destager.hides_a_loss();
+        if is_due && destager.notes.noting.is_none() && !self.log.health.is_lost {
             let (flushed, through) = (destager.notes.noted.flushed, destager.perhaps_there());
             destager.note(Progress { flushed, through }, cx);
         }

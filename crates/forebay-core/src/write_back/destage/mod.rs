@@ -348,10 +348,13 @@ impl Destager {
         }
     }
 
-    /// Nothing new is started any more. Primary storage that `is_away` may have lost what is not flushed.
-    pub(super) fn stop(&mut self, is_away: bool) {
+    /// Nothing new is started any more; false when that is nothing new. Primary storage that `is_away` may have lost what is
+    /// not flushed.
+    pub(super) fn stop(&mut self, is_away: bool) -> bool {
+        let before = (self.course, self.flushes.redo);
         self.course = Course::Stopped;
         self.flushes.redo |= is_away && self.perhaps_there() > self.reached.flushed;
+        before != (self.course, self.flushes.redo)
     }
 
     /// True when it writes, unless it has to wait for a moment.
@@ -371,8 +374,8 @@ impl Destager {
     /// True when there is something to flush or to note that can be.
     fn has_to_settle(&self) -> bool {
         if self.course == Course::Stopped {
-            // The last note is under way.
-            return self.notes.noting.is_some();
+            // The last note is under way, or comes.
+            return self.notes.noting.is_some() || self.notes_a_loss_at_once();
         }
         let goal = if self.flushes.redo { self.reached.flushed } else { self.reached.done };
         let has_to_note = self.hides_a_loss() && self.trouble.fault != Some(DestageFault::Note);
@@ -381,6 +384,12 @@ impl Destager {
                 && (self.notes.is_ahead
                     || self.notes.noted.flushed < goal
                     || self.may_retire() && !self.is_retired())
+    }
+
+    /// True when a loss is noted, however primary storage does and whatever the course: no note has failed.
+    fn notes_a_loss_at_once(&self) -> bool {
+        let has_failed = self.trouble.fault == Some(DestageFault::Note) || self.notes.failures > 0;
+        self.hides_a_loss() && !has_failed
     }
 
     /// True when a loss is yet to be noted, however often that failed.
