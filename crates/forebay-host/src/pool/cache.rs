@@ -245,11 +245,15 @@ impl Pool {
     }
 
     fn kept_for_logs(&self) -> usize {
-        let waits = |number: DiskNumber| {
-            !self.reopened[usize::from(number.0)] && self.tables.log_segments(number) > 0
-        };
-        let logs = self.tables.disks().filter(|(number, _)| waits(*number)).count();
-        logs * SPARE_SEGMENTS as usize
+        // One pass: each disk that comes asks several times, and there may be hundreds.
+        let mut waits = vec![false; self.reopened.len()];
+        for (_, holder) in self.tables.leases.iter() {
+            if let Holder::Leased(Lease { role: Role::Log, disk, .. }) = holder {
+                let disk = usize::from(disk.0);
+                waits[disk] = !self.reopened[disk];
+            }
+        }
+        waits.into_iter().filter(|waits| *waits).count() * SPARE_SEGMENTS as usize
     }
 
     /// True when a cache gets so many once others have gone, which nobody has taken over.
