@@ -1,11 +1,11 @@
 //! The disk's memory: how it is laid out, and the request buffers in it.
 //!
 //! ```text
-//!   0                 buffers         RAM slots         index             destager         summary   groups of the log
-//!   +-----------------+---------------+-----------------+-----------------+----------------+--------------------+
-//!   | request buffers | cached blocks | pages to record | runs to destage | log's summary  | staged records     |
-//!   +-----------------+---------------+-----------------+-----------------+----------------+--------------------+
-//!                                                                                    staging_start: survives the process
+//!   0                 buffers         RAM slots         index    zeroes            destager        summary              groups
+//!   +-----------------+---------------+-----------------+--------+-----------------+---------------+----------------+
+//!   | request buffers | cached blocks | pages to record | zeroes | runs to destage | log's summary | staged records |
+//!   +-----------------+---------------+-----------------+--------+-----------------+---------------+----------------+
+//!                                                                                  staging_start: survives the process
 //! ```
 
 use super::flow::write;
@@ -15,7 +15,8 @@ use crate::cache::Cache;
 use crate::cache_index::CacheIndex;
 use crate::cx::{Cx, Shared};
 use crate::geometry::{ByteRange, PAGE, REQUEST_MAX};
-use crate::requests::in_flight::{Job, Stage};
+use crate::requests::in_flight::Stage;
+use crate::requests::zero_memory::ZeroMemory;
 use crate::table::Key;
 use crate::write_back::WriteBack;
 use crate::write_back::format::GROUPS_IN_MEMORY;
@@ -74,7 +75,7 @@ impl Parts {
     fn cache_memory_size(&self, shared: &Shared) -> u64 {
         let index = CacheIndex::memory_pages(&shared.config) * PAGE;
         let slots = Cache::memory_bytes_for(&shared.config);
-        u64::from(shared.buffers.pages()) * PAGE + slots + index
+        u64::from(shared.buffers.pages()) * PAGE + slots + index + ZeroMemory::BYTES
     }
 
     pub(in crate::engine) fn flash_size(&self, shared: &Shared) -> u64 {
@@ -108,14 +109,14 @@ impl Parts {
         buffer
     }
 
-    /// Makes sure that the request has a buffer; false: it waits for one, without its range, because
+    /// Makes sure that a read has a buffer; false: it waits for one, without its range, because
     /// writes that wait for the range have buffers. It enters again behind them.
     pub(super) fn ensure_buffer(&mut self, key: Key, cx: &mut Cx<'_>) -> bool {
         if self.requests.table[key].buffer.is_some() {
             return true;
         }
         if self.requests.buffer_queue.is_empty() {
-            let range = self.buffer_range(key, cx);
+            let range = self.requests.table[key].range;
             self.requests.table[key].buffer = cx.take_buffer(range);
         }
         let entry = &mut self.requests.table[key];
@@ -127,14 +128,5 @@ impl Parts {
             return false;
         }
         true
-    }
-
-    /// The part of the disk that the buffer of a request has to mirror now.
-    pub(super) fn buffer_range(&self, key: Key, shared: &Shared) -> ByteRange {
-        let entry = &self.requests.table[key];
-        match entry.job {
-            Job::Zero(job) => shared.align_to_backend(job.piece),
-            Job::Read(_) | Job::Write(_) | Job::Flush | Job::Allocation(_) => entry.range,
-        }
     }
 }

@@ -171,7 +171,7 @@ impl Parts {
             if let Some(key) = cx.ready.pop_front() {
                 self.advance(key, cx);
             } else if let Some(key) = self.requests.buffer_queue.first() {
-                let range = self.buffer_range(key, cx);
+                let range = self.requests.table[key].range;
                 let Some(buffer) = cx.take_buffer(range) else { return };
                 self.requests.buffer_queue.leave(key);
                 let entry = &mut self.requests.table[key];
@@ -179,13 +179,8 @@ impl Parts {
                 entry.enter(Stage::Overlap, cx.now);
                 // Primary storage has all of its time.
                 self.requests.deadlines.push(key, cx.now);
-                if let Job::Read(_) = self.requests.table[key].job {
-                    self.lay_out(key, cx);
-                }
+                self.lay_out(key, cx);
                 let (held, access) = self.held(key, cx);
-                if access == Access::Write {
-                    self.void_backgrounds(held, cx);
-                }
                 if self.requests.overlap.enter(key, held, access) {
                     self.advance(key, cx);
                 }
@@ -224,11 +219,7 @@ impl Parts {
         match entry.job {
             Job::Read(job) if job.purpose == ReadFor::Edge => (job.target, Access::Background),
             Job::Read(job) => (job.target, Access::Read(self.fetched(&job, entry.range, shared))),
-            Job::Zero(job) => {
-                let rest = ByteRange::new(job.cursor, entry.range.end);
-                (shared.align_to_backend(rest), Access::Write)
-            }
-            Job::Write(_) | Job::Flush | Job::Allocation(_) => {
+            Job::Write(_) | Job::Zero(_) | Job::Flush | Job::Allocation(_) => {
                 unreachable!("a write comes with its buffer, the others need none")
             }
         }

@@ -12,6 +12,7 @@ use crate::ids::Nanos;
 use crate::observer::{Observer, Uses};
 use crate::primary::Primary;
 use crate::requests::Requests;
+use crate::requests::zero_memory::ZeroMemory;
 use crate::write_back::WriteBack;
 use crate::write_back::format::index::PageGrid;
 
@@ -48,7 +49,8 @@ impl Engine {
             config.requests_max * read::FETCHES_MAX * 2 + cache::FILL_WRITES_MAX + 3 + log_ios;
         let places = config.requests_max;
         let ram_end = base + Cache::memory_bytes_for(&config);
-        let runs = ram_end + CacheIndex::memory_pages(&config) * PAGE;
+        let zeroes = ram_end + CacheIndex::memory_pages(&config) * PAGE;
+        let runs = zeroes + ZeroMemory::BYTES;
         let pages = PageGrid::new(grid.offset());
         let write_back = config.write_log.map(|log| WriteBack::new(log, &config, runs, pages));
         let cache = Cache::new(&config, &grid, base, ios_max);
@@ -61,7 +63,7 @@ impl Engine {
         };
         let uses = config.curve.then(|| Box::new(Uses::new(config.block_size, offset)));
         let observer = Observer::new(config.recorder_bytes, uses);
-        let mut requests = Requests::new(places, config.backend_timeout, observer);
+        let mut requests = Requests::new(places, config.backend_timeout, observer, zeroes);
         requests.set_limits(config.limits);
         let parts = Parts {
             requests,

@@ -39,6 +39,7 @@ mod time;
 mod tune;
 mod warm;
 mod writes;
+mod zeroes;
 
 use super::*;
 use crate::action::{Event, Io, IoOp, LogAction, NoLease, Reply, ReplyData, Span, Target};

@@ -205,7 +205,7 @@ pub(crate) struct ZeroJob {
     pub cursor: u64,
     /// The piece under way.
     pub piece: ByteRange,
-    /// Zeroes are written from a buffer: primary storage cannot do it by itself.
+    /// Zeroes are written from memory: primary storage cannot do it by itself.
     pub by_writing: bool,
 }
 

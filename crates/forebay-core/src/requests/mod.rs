@@ -20,6 +20,7 @@ pub(crate) mod in_flight;
 pub(crate) mod ledger;
 pub(crate) mod limits;
 pub(crate) mod overlap;
+pub(crate) mod zero_memory;
 
 use crate::action::{Action, IoOp, Reply, ReplyData, Span, Target};
 use crate::config::Limits;
@@ -39,6 +40,7 @@ use in_flight::{InFlight, Job, Orphan, ReadFor, ReadJob, Seen, Stage, WriteJob};
 use ledger::{LatencyOf, Ledger};
 use limits::Limiter;
 use overlap::Overlap;
+use zero_memory::ZeroMemory;
 
 /// See the module.
 #[derive(Debug)]
@@ -48,6 +50,7 @@ pub(crate) struct Requests {
     pub overlap: Overlap,
     /// Who waits for a buffer.
     pub buffer_queue: BufferQueue,
+    pub zero_memory: ZeroMemory,
     /// When each request that is not answered has waited too long.
     pub deadlines: Deadlines,
     pub ledger: Ledger,
@@ -58,12 +61,19 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(requests_max: u32, timeout: Nanos, observer: Observer) -> Requests {
+    /// `zeroes`: where the memory of [`ZeroMemory`] is.
+    pub(crate) fn new(
+        requests_max: u32,
+        timeout: Nanos,
+        observer: Observer,
+        zeroes: u64,
+    ) -> Requests {
         Requests {
             table: Table::new(requests_max),
             orphans: Table::new(requests_max),
             overlap: Overlap::new(requests_max as usize),
             buffer_queue: BufferQueue::new(requests_max),
+            zero_memory: ZeroMemory::new(zeroes, requests_max),
             deadlines: Deadlines::new(requests_max, timeout),
             ledger: Ledger::new(observer),
             limiter: Limiter::default(),
@@ -160,12 +170,15 @@ impl Requests {
         }
     }
 
-    /// True for a request that waits for the range of one that is in time: that one is due later, so it came, or an I/O
+    /// True for a request that waits for the range, or the turn, of one that is in time: that one is due later, so it came, or an I/O
     /// of it ended, since the time of this one began. Who waits as well counts only when this one waits for none that
     /// runs: else each of those behind one that hangs would give the next one more time.
     pub(crate) fn waits_for_progress(&self, key: Key) -> bool {
         let runs = |earlier: Key| self.table[earlier].stage != Stage::Overlap;
         let is_in_time = |earlier: Key| self.deadlines.has(earlier);
+        if self.zero_memory.is_waiting(key) {
+            return self.zero_memory.holders().any(is_in_time);
+        }
         let overlap = &self.overlap;
         !runs(key)
             && match overlap.waits_for(key, runs) {
@@ -216,9 +229,20 @@ impl Requests {
         let entry = self.table.remove(key);
         assert!(entry.answered && entry.outstanding == 0, "{entry:?}");
         self.overlap.leave(key, &mut cx.ready);
+        if matches!(entry.job, Job::Zero(_)) {
+            self.end_zero_turn(key, cx);
+        }
         self.deadlines.remove(key);
         for buffer in [entry.buffer, entry.brought].into_iter().flatten() {
             cx.free_buffer(buffer);
+        }
+    }
+
+    /// A request that zeroes has written a piece, or writes none. Primary storage has all of its time for the next one's.
+    pub(crate) fn end_zero_turn(&mut self, key: Key, cx: &mut Cx<'_>) {
+        if let Some(next) = self.zero_memory.leave(key) {
+            self.deadlines.push(next, cx.now);
+            cx.wake(next);
         }
     }
 
@@ -240,10 +264,10 @@ impl Requests {
     /// The ranges that may be being written to primary storage.
     pub(crate) fn writing(&self) -> impl Iterator<Item = ByteRange> {
         let may_write = |request: &InFlight| match request.stage {
-            Stage::Running | Stage::Flush | Stage::Intent | Stage::Buffer => {
+            Stage::Running | Stage::Flush | Stage::Intent => {
                 matches!(request.job, Job::Write(_) | Job::Zero(_))
             }
-            Stage::Overlap | Stage::Room => false,
+            Stage::Overlap | Stage::Room | Stage::Buffer => false,
             Stage::Logged | Stage::Durable | Stage::Throttled => false,
         };
         let writes = self.table.iter().filter(move |(_, request)| may_write(request));
@@ -282,6 +306,13 @@ impl Requests {
         self.buffer_queue.check_invariants();
         for waiter in self.buffer_queue.iter() {
             assert_eq!(self.table[waiter].stage, Stage::Buffer);
+        }
+        for key in self.zero_memory.holders().chain(self.zero_memory.waiting()) {
+            assert!(matches!(self.table[key].job, Job::Zero(_)));
+        }
+        for key in self.zero_memory.waiting() {
+            let request = &self.table[key];
+            assert!(request.outstanding == 0 && !request.answered);
         }
         let waits = |(_, request): &(_, &InFlight)| request.stage == Stage::Buffer;
         assert_eq!(self.table.iter().filter(waits).count(), self.buffer_queue.iter().count());

@@ -27,7 +27,7 @@ impl Rig {
         let config = Config { buffer_bytes: 1 << 20, ..Config::for_disk(backend) };
         let grid = Grid::new(config.backend.size, config.block_size, 0);
         Rig {
-            requests: Requests::new(8, config.backend_timeout, Observer::new(0, None)),
+            requests: Requests::new(8, config.backend_timeout, Observer::new(0, None), 1 << 20),
             shared: Shared::new(config, grid, 16),
             actions: Actions::with_capacity(16),
         }

@@ -253,7 +253,8 @@ impl Pool {
                 waits[disk] = !self.reopened[disk];
             }
         }
-        waits.into_iter().filter(|waits| *waits).count() * SPARE_SEGMENTS as usize
+        let logs = self.tables.disks().filter(|(number, _)| waits[usize::from(number.0)]).count();
+        logs * SPARE_SEGMENTS as usize
     }
 
     /// True when a cache gets so many once others have gone, which nobody has taken over.

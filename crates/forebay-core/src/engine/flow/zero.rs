@@ -1,17 +1,17 @@
 //! Discards and write-zeroes: ranges of any length, done piece by piece.
 //!
 //! ```text
-//!  hold the range ─► piece ─► backend (or zeroes from a buffer) ─► drop from cache ─┬► next piece
+//!  hold the range ─► piece ─► backend (or zeroes from memory) ─► drop from cache ─┬► next piece
 //!                                                                                   └► (FUA: flush) ─► reply
 //! ```
 //! Pieces bound the work of one step (a discard may cover the whole disk). What is done of the range is
 //! let go with each: who waits for the first blocks does not wait for the last. A backend that cannot
-//! write zeroes is written zeroes to, unless the client wants it fast or not at all. So are parts of
+//! write zeroes is written zeroes to (`requests/zero_memory.rs`), unless the client wants it fast or not at all. So are parts of
 //! a logical block at either end. A discard is
 //! advice: what is not whole logical blocks is left alone, and a backend that cannot discard is not
 //! asked. With FUA it ends with a flush all the same.
 
-use crate::action::{Action, IoOp, ReplyData, Target};
+use crate::action::{Action, IoOp, ReplyData, Span, Target};
 use crate::cx::io::RequestIo;
 use crate::cx::{Cx, Shared};
 use crate::engine::Parts;
@@ -20,13 +20,12 @@ use crate::request::Request;
 use crate::requests::in_flight::{Job, ZeroJob, ZeroKind};
 use crate::requests::ledger::LatencyOf;
 use crate::requests::overlap::Access;
+use crate::requests::zero_memory;
 use crate::status::IoStatus;
 use crate::table::Key;
 
 /// Longest piece that the backend is asked to zero or discard.
 const PIECE_MAX: u64 = 64 << 20;
-/// Longest piece that is written from a buffer of zeroes.
-const WRITTEN_PIECE_MAX: u64 = 1 << 20;
 
 /// The next piece that the backend is asked to zero: whole logical blocks, if the rest begins with any.
 fn whole_blocks(rest: ByteRange, shared: &Shared) -> ByteRange {
@@ -105,9 +104,8 @@ impl Parts {
         let is_over = rest.is_empty() || entry.failed.is_some();
         // The mode may have changed since it was submitted, also between two pieces.
         if !is_over && (self.mode.logs() || self.holds_writes(cx)) {
-            if let Some(buffer) = self.requests.table[key].buffer.take() {
-                cx.free_buffer(buffer);
-            }
+            // Others write what they began before there is room in the log.
+            self.requests.end_zero_turn(key, cx);
             return self.wait_for_room(key, cx.now);
         }
         let is_lost = job.kind == ZeroKind::Discard && !cx.config.backend.discard;
@@ -138,10 +136,15 @@ impl Parts {
         }
         job.piece = self.written_piece(rest, cx);
         self.requests.table[key].job = Job::Zero(job);
-        if !self.ensure_buffer(key, cx) {
-            return;
+        let Some(page) = self.requests.zero_memory.turn(key) else { return };
+        let whole = cx.align_to_backend(job.piece);
+        if whole == job.piece {
+            let memory = self.requests.zero_memory.zeroes(whole.len(), cx);
+            return self.write_zeroes(key, whole, memory, cx);
         }
-        self.write_zero_piece(key, job, cx);
+        // A part of one logical block: read it, then zero and write.
+        let memory = page.part(0, whole.len());
+        self.requests.read_backend(key, RequestIo::Edge, whole, memory, cx);
     }
 
     /// The next piece that is written: a logical block's part at an unaligned end, else whole blocks.
@@ -151,20 +154,9 @@ impl Parts {
         if head_end > rest.start {
             return ByteRange::new(rest.start, head_end);
         }
-        let end = (rest.start + WRITTEN_PIECE_MAX).min(rest.end);
+        let end = (rest.start + zero_memory::PIECE_MAX).min(rest.end);
         let whole_end = end & !(logical - 1);
         ByteRange::new(rest.start, if whole_end > rest.start { whole_end } else { rest.end })
-    }
-
-    fn write_zero_piece(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
-        let buffer = self.requests.table[key].memory();
-        let whole = cx.align_to_backend(job.piece);
-        if whole != job.piece {
-            // A part of one logical block: read it, then zero and write.
-            let memory = buffer.at(whole);
-            return self.requests.read_backend(key, RequestIo::Edge, whole, memory, cx);
-        }
-        self.write_zeroed_buffer(key, job, cx);
     }
 
     /// The logical block around a piece is there.
@@ -174,18 +166,18 @@ impl Parts {
         if entry.failed.is_some() || entry.answered {
             return self.finish_zero(key, cx);
         }
-        self.write_zeroed_buffer(key, job, cx);
+        let whole = cx.align_to_backend(job.piece);
+        let page = self.requests.zero_memory.turn(key).expect("it was read in its turn");
+        let memory = page.part(job.piece.start - whole.start, job.piece.len());
+        cx.push(Action::Zero { memory });
+        self.write_zeroes(key, whole, page.part(0, whole.len()), cx);
     }
 
-    fn write_zeroed_buffer(&mut self, key: Key, job: ZeroJob, cx: &mut Cx<'_>) {
-        let buffer = self.requests.table[key].memory();
-        let whole = cx.align_to_backend(job.piece);
-        cx.push(Action::Zero { memory: buffer.at(job.piece) });
+    fn write_zeroes(&mut self, key: Key, whole: ByteRange, memory: Span, cx: &mut Cx<'_>) {
         cx.counters.backend_writes += 1;
         cx.counters.backend_write_bytes += whole.len();
-        let op = IoOp::Write { memory: buffer.at(whole), durable: false };
-        let io = RequestIo::Write;
-        self.requests.start_io(key, io, Target::Backend, whole, op, cx);
+        let op = IoOp::Write { memory, durable: false };
+        self.requests.start_io(key, RequestIo::Write, Target::Backend, whole, op, cx);
     }
 
     /// The backend zeroed or discarded a piece, or could not.
@@ -230,9 +222,7 @@ impl Parts {
         let mut job = entry.job.zero();
         self.primary.note_write(job.piece);
         self.cache.invalidate(job.piece, cx);
-        if let Some(buffer) = self.requests.table[key].buffer.take() {
-            cx.free_buffer(buffer);
-        }
+        self.requests.end_zero_turn(key, cx);
         job.cursor = job.piece.end;
         self.requests.table[key].job = Job::Zero(job);
         let rest = ByteRange::new(job.cursor, entry.range.end);

@@ -183,7 +183,7 @@ fn granules_dropped_from_a_pinned_slot_do_not_come_back_in_it() {
     rig.read(1, 0, 16 * KIB);
     rig.settle();
     rig.read(2, 0, 16 * KIB);
-    let slots = (rig.engine.memory_size() - rig.engine.config().ram_bytes) as usize;
+    let slots = rig.engine.config().buffer_bytes as usize;
     let block = rig.backend[..16 * KIB as usize].to_vec();
     let start = slots + rig.memory[slots..].windows(block.len()).position(|w| w == block).unwrap();
     let pinned = start..start + block.len();

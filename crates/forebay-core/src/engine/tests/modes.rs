@@ -215,58 +215,6 @@ fn zeroes_that_were_begun_and_wait_for_the_index_go_on_in_the_log() {
     rig.expect_bytes(0, 2 << 20, 0);
 }
 
-#[test]
-fn zeroes_that_were_begun_and_wait_for_memory_do_not_undo_a_later_write() {
-    let mut rig = Rig::new(zeroed_by_writing());
-    rig.tick(0);
-    rig.grant();
-    rig.settle();
-    let mib = 1u64 << 20;
-    let range = ByteRange::at(mib, 4096);
-    let buffer = rig.engine.write_buffer(range).expect("a buffer");
-    rig.slice(buffer.at(range)).fill(9);
-    rig.submit(1, 0, 2 * mib, zeroes());
-    assert_eq!(rig.drawn(), ["W 0+1048576"]);
-    // All other memory is in the hands of clients: the second piece waits for some.
-    let mut lent = Vec::new();
-    for len in [mib, 64 * KIB, 4096] {
-        while let Some(buffer) = rig.engine.write_buffer(ByteRange::at(0, len)) {
-            lent.push(buffer);
-        }
-    }
-    rig.read(2, 4 * mib, 2 * mib);
-    rig.complete(0, IoStatus::Ok);
-    rig.engine.set_mode(rig.now, Mode::WriteBack, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    rig.submit(3, mib, 4096, Op::Write { buffer, fua: false });
-    for buffer in lent {
-        rig.engine.release(rig.now, buffer, &mut rig.actions);
-        rig.run_actions();
-    }
-    // Primary storage is slow, so that whatever is to be written there stays under way.
-    for _ in 0..100 {
-        rig.log();
-        match rig.drawn().iter().position(|io| !io.starts_with("W 1048576")) {
-            Some(at) => rig.complete(at, IoStatus::Ok),
-            None => rig.tick(10),
-        }
-    }
-    assert_eq!(rig.engine.mode(), Mode::WriteBack);
-    assert!(rig.has_reply(1) && rig.has_reply(3));
-    rig.read(4, mib, 4096);
-    rig.log();
-    let read = rig.replied(4).2.clone();
-    rig.settle_log();
-    rig.engine.set_mode(rig.now, Mode::WriteThrough, &mut rig.actions).expect("possible");
-    rig.run_actions();
-    rig.settle_log();
-    rig.engine.drop_cache(rig.now, &mut rig.actions);
-    rig.run_actions();
-    rig.settle_log();
-    rig.expect_bytes(mib, 4096, read[0]);
-    assert_eq!(rig.backend[mib as usize], read[0]);
-}
-
 /// A disk with little in its log that is to be in write-through, and a new write.
 fn drain(fails: bool) -> Rig {
     let mut rig = write_back(with_log());
