@@ -8,7 +8,8 @@ import time
 
 from bed import MIB, eventually, need_program, on_tmpfs, pattern, test
 from test_reload import Served, client, disk
-from test_write_back import attach, write_back
+from test_warm import fill, recorded
+from test_write_back import attach, destaged, disk_command, opened, write_back
 
 
 @test(forebay_only=True)
@@ -145,3 +146,153 @@ def a_detach_is_cancelled_when_the_image_is_removed_while_it_destages(bed):
     served.was_ended = True
     assert served.process.wait(timeout=60) == 0
     assert "the disk was detached with --force: the image" in served.log()
+
+
+FAR = 8 * MIB
+
+
+def cached_and_written_over(bed, extra=()):
+    """A disk that has blocks on flash which somebody else has written over since, which it has noticed."""
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, ram="0", flash=bed.path("pool") + ":16MiB",
+                    extra=["--flash-admission", "always", "--bypass-sequential", "off", *extra])
+    h = attach(disk)
+    fill(disk, h, FAR, MIB)
+    fill(disk, h, 2 * MIB, MIB)
+    recorded(disk)
+    write_over(image, 7)
+    eventually(lambda: disk.stats()["storage_changed"], "it is noticed")
+    assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096), "flash has what was there before"
+    return image, disk, h
+
+
+def write_over(image, version):
+    with open(image, "r+b") as f:
+        f.seek(FAR)
+        f.write(pattern(FAR, MIB, version))
+
+
+def serves(disk, version):
+    h = attach(disk)
+    for at in range(FAR, FAR + MIB, 8192):
+        assert bytes(h.pread(8192, at)) == pattern(at, 8192, version), at
+    h.shutdown()
+
+
+def own_write(disk, h):
+    """A write of the disk elsewhere, and a look that takes the time of the image for it."""
+    with open(disk.bed.path("disk.raw.forebay")) as f:
+        trail = on_tmpfs("forebay-%s.trail" % re.search(r"^disk (\S+)$", f.read(), re.M).group(1))
+
+    def seen():
+        with open(trail, "rb") as f:
+            f.seek(16)
+            return f.read(16)
+
+    before = seen()
+    h.pwrite(pattern(5 * MIB, 4096, 1), 5 * MIB)
+    h.flush()
+    eventually(lambda: seen() != before, "the time of the write was seen")
+
+
+@test(forebay_only=True)
+def what_somebody_else_wrote_while_a_disk_was_served_is_not_read_from_flash_after_an_orderly_end(bed):
+    for extra in ([], ["--backend-exclusive"]):
+        _, disk, h = cached_and_written_over(bed, extra)
+        h.shutdown()
+        assert disk.stop() == 0
+        disk.start()
+        assert not disk.stats()["ring"]["is_warm"]
+        serves(disk, 7)
+        # It is over with that: nothing was changed since.
+        assert disk.stats()["storage_changed"] is None
+        h = attach(disk)
+        fill(disk, h, FAR, MIB)
+        h.shutdown()
+        assert disk.stop() == 0
+        disk.start()
+        assert disk.stats()["ring"]["is_warm"]
+        serves(disk, 7)
+        assert disk.stop() == 0
+        for name in ("pool", "disk.raw", "disk.raw.forebay"):
+            os.unlink(bed.path(name))
+
+
+@test(forebay_only=True)
+def what_somebody_else_wrote_while_a_disk_was_served_is_not_read_from_flash_after_a_kill(bed):
+    _, disk, h = cached_and_written_over(bed)
+    own_write(disk, h)
+    disk.kill()
+    disk.start()
+    assert not disk.stats()["ring"]["is_warm"]
+    serves(disk, 7)
+    h = attach(disk)
+    assert bytes(h.pread(4096, 5 * MIB)) == pattern(5 * MIB, 4096, 1)
+    h.shutdown()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_cache_that_was_dropped_after_somebody_else_wrote_is_kept_from_then_on(bed):
+    image, disk, h = cached_and_written_over(bed)
+    drop = [bed.program, "disk", "drop-cache", "disk", "--control", bed.path("disk.control")]
+    bed.run(drop)
+    assert disk.stats()["storage_changed"] is None
+    fill(disk, h, FAR, MIB)
+    recorded(disk)
+    own_write(disk, h)
+    disk.restart()
+    assert disk.stats()["ring"]["is_warm"]
+    serves(disk, 7)
+    # At once: no look has seen the write before the command.
+    write_over(image, 8)
+    bed.run(drop)
+    serves(disk, 8)
+    time.sleep(1)
+    assert disk.stats()["storage_changed"] is None
+    assert disk.stop() == 0
+    disk.start()
+    serves(disk, 8)
+    assert "evidence at start strong" in bed.run([bed.program, "disk", "show", "disk", *drop[4:]])
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_log_is_not_written_over_what_somebody_else_wrote_while_its_disk_was_served(bed):
+    image, disk, h = opened(bed)
+    disk_command(bed, disk, "pause", "disk")
+    h.pwrite(pattern(0, 81920, 1), 0)
+    h.flush()
+    write_over(image, 7)
+    eventually(lambda: disk.stats()["storage_changed"], "it is noticed")
+    # Nor does it end to be opened again: that would be refused.
+    said = bed.run([bed.program, "disk", "set", "disk", "--block-size", "16KiB", "--control",
+                    bed.path("disk.control")], code=None)
+    assert said.returncode == 1 and "disk drop-cache disk" in said.stderr + said.stdout, said
+    h.shutdown()
+    assert disk.stop() == 0
+    refused = bed.run(disk.command, code=None)
+    assert refused.returncode == 1 and "modified while the disk was served" in refused.stderr, refused.stderr
+    bed.run([bed.program, "disk", "resolve", "disk", "--pool", bed.path("pool"), "--use-log"])
+    disk.start()
+    h = attach(disk)
+    assert bytes(h.pread(81920, 0)) == pattern(0, 81920, 1)
+    assert bytes(h.pread(4096, FAR)) == pattern(FAR, 4096, 7)
+    destaged(disk)
+    # Who drops the cache has dealt with it: the log goes on.
+    disk_command(bed, disk, "pause", "disk")
+    h.pwrite(pattern(0, 81920, 2), 0)
+    h.flush()
+    h.shutdown()
+    # Within a second of what was destaged it would be taken for that.
+    time.sleep(2)
+    write_over(image, 8)
+    eventually(lambda: disk.stats()["storage_changed"], "it is noticed")
+    disk_command(bed, disk, "drop-cache", "disk")
+    assert disk.stop() == 0
+    disk.start()
+    serves(disk, 8)
+    h = attach(disk)
+    assert bytes(h.pread(81920, 0)) == pattern(0, 81920, 2)
+    h.shutdown()
+    assert disk.stop() == 0

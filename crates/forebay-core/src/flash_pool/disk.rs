@@ -14,7 +14,7 @@
 //! | 136 | 8 | log: bytes that it may have |
 //! | 144 | 8 | last opened, seconds since 1970 |
 //! | 152 | 8 | last closed, seconds since 1970; 0: not since |
-//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to, 16 log accepted as far as it goes, 32 log went on on weak evidence, 64 the session has a staging file, 128 primary storage may still carry out what a session sent |
+//! | 160 | 4 | flags: 1 read-only, 2 backend exclusive, 4 needs `resolve`, 8 deferred flushes agreed to, 16 log accepted as far as it goes, 32 log went on on weak evidence, 64 the session has a staging file, 128 primary storage may still carry out what a session sent, 256 somebody else has modified primary storage under the session |
 //! | 164 | 1 | how the last session ended: 0 clean, 1 it runs or crashed |
 //! | 165 | 3 | zero |
 //! | 168 | 8 | evidence: size of primary storage in bytes |
@@ -84,7 +84,9 @@ impl DiskFlags {
     pub const STAGED: DiskFlags = DiskFlags(64);
     /// A session has not seen the end of everything that it sent to primary storage.
     pub const UNANSWERED: DiskFlags = DiskFlags(128);
-    const ALL: u32 = 255;
+    /// Somebody else has modified primary storage while the session served it, and no administrator has dealt with that.
+    pub const MODIFIED: DiskFlags = DiskFlags(256);
+    const ALL: u32 = 511;
 
     /// True when all of `flags` are set.
     pub fn has(self, flags: DiskFlags) -> bool {

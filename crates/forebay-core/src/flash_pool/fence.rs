@@ -52,6 +52,8 @@ pub struct Known {
     pub times: Times,
     /// This host remembers a detach of the disk, or that another one was served in its place: its log is of the past.
     pub is_detached: bool,
+    /// The last session has seen that somebody else modified primary storage.
+    pub is_modified: bool,
 }
 
 /// Times of primary storage, as remembered.
@@ -168,6 +170,8 @@ pub enum Change {
     },
     /// Sampled ranges hold something else.
     Content,
+    /// It was modified while the disk was served, whatever was written after that.
+    WhileServed,
     /// Another disk was served from it meanwhile.
     OtherDisk,
     /// It is another image under the same name, and nothing beside it says that the disk was served from it.
@@ -240,7 +244,10 @@ fn change(known: &Known, found: &Found<'_>) -> Option<Change> {
         Times::Between { from, to } => before(from).or(after(to)),
         Times::NotBefore(was) => was.and_then(before),
     };
-    by_time.or((found.samples == Samples::Differ).then_some(Change::Content))
+    let by_content = || (found.samples == Samples::Differ).then_some(Change::Content);
+    // What it looked like in the end tells nothing of that: a later write of ours, or the last look, has taken its time over.
+    let by_session = || known.is_modified.then_some(Change::WhileServed);
+    by_time.or_else(by_content).or_else(by_session)
 }
 
 /// Why evidence is not strong, although nothing speaks against it.

@@ -20,6 +20,19 @@ pub struct DiskPlace {
     stay: Mutex<Stay>,
 }
 
+/// How a disk is left.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaving {
+    /// How its session ends.
+    pub end: EndOfSession,
+    /// Nothing of it is under way on primary storage.
+    pub is_quiet: bool,
+    /// The last record of its log.
+    pub log_end: Option<Sequence>,
+    /// Somebody else has modified primary storage, and no administrator has dealt with that.
+    pub is_modified: bool,
+}
+
 #[derive(Debug)]
 enum Stay {
     Served(Option<Box<Fence>>, Guard),
@@ -68,6 +81,19 @@ impl DiskPlace {
         }
     }
 
+    /// Notes durably that somebody else has modified primary storage, or that an administrator has dealt with that.
+    ///
+    /// # Errors
+    /// The medium's, or the disk has ended.
+    pub fn set_modified(&self, is_modified: bool) -> Result<()> {
+        let stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
+        let Stay::Served(..) = &*stay else { bail!("the disk has ended") };
+        match &self.pool {
+            Some((pool, number)) => pool.set_modified(*number, is_modified),
+            None => Ok(()),
+        }
+    }
+
     /// Its cache on flash has room for `bytes` from now on, and nothing beyond may be believed. `own`: what it brings. Where that
     /// is.
     ///
@@ -90,22 +116,15 @@ impl DiskPlace {
         self.pool.as_ref().map(|(_, number)| *number)
     }
 
-    /// The disk is served no more and left so; `is_quiet` when nothing of it is under way on primary storage, `log_end`
-    /// the last record of its log. Lets go of
-    /// primary storage. Who comes second, as a detach and the daemon's end may, waits for the first and is told the same.
-    /// Returns what is worth a warning, once.
+    /// The disk is served no more and left so. Lets go of primary storage. Who comes second, as a detach and the daemon's end
+    /// may, waits for the first and is told the same. Returns what is worth a warning, once.
     ///
     /// # Errors
     /// The medium's.
-    pub fn leave(
-        &self,
-        end: EndOfSession,
-        is_quiet: bool,
-        log_end: Option<Sequence>,
-    ) -> Result<Option<String>> {
+    pub fn leave(&self, leaving: Leaving) -> Result<Option<String>> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
-            Stay::Served(Some(fence), _lock) => self.note(fence, end, is_quiet, log_end),
+            Stay::Served(Some(fence), _lock) => self.note(fence, leaving),
             Stay::Served(None, _) => Ok(None),
             Stay::Left(None) => Ok(None),
             Stay::Left(Some(why)) => {
@@ -125,13 +144,8 @@ impl DiskPlace {
     }
 
     /// Notes how it was left: in the pool, then in the sidecar.
-    fn note(
-        &self,
-        mut fence: Box<Fence>,
-        end: EndOfSession,
-        is_quiet: bool,
-        log_end: Option<Sequence>,
-    ) -> Result<Option<String>> {
+    fn note(&self, mut fence: Box<Fence>, leaving: Leaving) -> Result<Option<String>> {
+        let Leaving { end, is_quiet, log_end, is_modified } = leaving;
         let can_look = self.pool.is_some()
             && is_quiet
             && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
@@ -141,10 +155,10 @@ impl DiskPlace {
             // First an end in order: who dies before the record and the sidecar are gone leaves a disk that may go on in
             // this pool or in another one.
             let clean = EndOfSession::Clean;
-            self.close(Close { end: clean, is_quiet, last: None, log_end })?;
+            self.close(Close { end: clean, is_quiet, last: None, log_end, is_modified })?;
             let _ = fence.leave(clean, is_quiet, false);
         }
-        let is_noted = self.close(Close { end, is_quiet, last, log_end })?;
+        let is_noted = self.close(Close { end, is_quiet, last, log_end, is_modified })?;
         // A pool that cannot be written does not say what was seen last, nor that its log is what goes on: both stay as while
         // the disk was served.
         let looked = looked && is_noted;

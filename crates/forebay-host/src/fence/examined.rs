@@ -238,6 +238,7 @@ fn known(pool: &Pool, record: &DiskRecord, modified: Option<Timestamp>) -> Known
         size: record.size,
         times: last_write::times(record, modified),
         is_detached: false,
+        is_modified: record.flags.has(DiskFlags::MODIFIED),
     }
 }
 

@@ -45,7 +45,7 @@ mod words;
 
 pub use alone::Alone;
 pub use detached::is_of_the_past;
-pub use disk_place::DiskPlace;
+pub use disk_place::{DiskPlace, Leaving};
 pub use examined::{Examined, examine};
 pub use last_write::{LastWrite, StartNote};
 pub use lock::{Guard, is_in_use, lock, lock_at};

@@ -158,6 +158,9 @@ fn change_in_words(change: Change) -> String {
             date(was)
         ),
         Change::Content => "sampled ranges hold other bytes".to_owned(),
+        Change::WhileServed => {
+            "it was modified while the disk was served, and its cache was not dropped after that".to_owned()
+        }
         Change::OtherDisk => "another disk was served from it, as its sidecar says".to_owned(),
         Change::Elsewhere => "its name leads to another image than it did, and no sidecar there says that this disk was \
              served from that one"

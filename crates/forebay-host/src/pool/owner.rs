@@ -56,6 +56,7 @@ enum Wish {
     Void(DiskNumber, VoidAnswer),
     Reserve(DiskNumber, Vec<u8>, StoredAnswer),
     Grow(DiskNumber, Evidence, Sender<Result<()>>),
+    Modified(DiskNumber, bool, Sender<Result<()>>),
     SizeCache(DiskNumber, (u64, u64), Sender<Result<Vec<Area>>>),
     Close(DiskNumber, Close, Sender<Result<bool>>),
     End,
@@ -72,6 +73,8 @@ pub struct Close {
     pub last: Option<Evidence>,
     /// The last record of its log.
     pub log_end: Option<Sequence>,
+    /// Somebody else has modified its primary storage, and no administrator has dealt with that.
+    pub is_modified: bool,
 }
 
 /// The way to a pool's owner. Cheap to clone, never waits.
@@ -129,6 +132,17 @@ impl PoolHandle {
     pub fn grow(&self, disk: DiskNumber, seen: Evidence) -> Result<()> {
         let (answer, noted) = mpsc::channel();
         let _ = self.wishes.send(Wish::Grow(disk, seen, answer));
+        noted.recv().context("the thread that owns the pool has ended")?
+    }
+
+    /// Somebody else has modified the primary storage of the disk, or an administrator has dealt with that; waits until that is
+    /// noted durably.
+    ///
+    /// # Errors
+    /// The medium's, or the owner has ended.
+    pub fn set_modified(&self, disk: DiskNumber, is_modified: bool) -> Result<()> {
+        let (answer, noted) = mpsc::channel();
+        let _ = self.wishes.send(Wish::Modified(disk, is_modified, answer));
         noted.recv().context("the thread that owns the pool has ended")?
     }
 
@@ -296,6 +310,10 @@ impl Owner {
                 let noted = lock(&self.pool).grow(disk, seen);
                 let _ = answer.send(noted);
             }
+            Wish::Modified(disk, is_modified, answer) => {
+                let noted = lock(&self.pool).set_modified(disk, is_modified);
+                let _ = answer.send(noted);
+            }
             Wish::SizeCache(disk, (bytes, own), answer) => {
                 let sized = lock(&self.pool).size_cache(disk, bytes, own);
                 let _ = answer.send(sized);
@@ -315,7 +333,7 @@ impl Owner {
     }
 
     fn close(&self, disk: DiskNumber, close: Close) -> Result<bool> {
-        let Close { end, is_quiet, last, log_end } = close;
+        let Close { end, is_quiet, last, log_end, is_modified } = close;
         let mut pool = lock(&self.pool);
         match (log_end, end) {
             (Some(record), EndOfSession::Clean | EndOfSession::Detached) => {
@@ -323,6 +341,10 @@ impl Owner {
             }
             (Some(record), EndOfSession::Dirty) => pool.set_log_end(disk, record)?,
             (Some(_), EndOfSession::Failed) | (None, _) => {}
+        }
+        if is_modified && end != EndOfSession::Detached {
+            // Before the last look is final evidence, which takes primary storage as it is.
+            pool.set_modified(disk, true)?;
         }
         pool.close(disk, end, is_quiet, last)
     }

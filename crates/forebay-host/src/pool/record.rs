@@ -381,6 +381,20 @@ impl Pool {
         self.tables.set_disk(&self.file, number, Some(record))
     }
 
+    /// Somebody else has modified the primary storage of the disk while it is served, or an administrator has dealt with that;
+    /// durably.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn set_modified(&mut self, number: DiskNumber, is_modified: bool) -> Result<()> {
+        let mut record = self.record(number);
+        if record.flags.has(DiskFlags::MODIFIED) == is_modified {
+            return Ok(());
+        }
+        record.flags.0 ^= DiskFlags::MODIFIED.0;
+        self.tables.set_disk(&self.file, number, Some(record))
+    }
+
     /// Primary storage is about to be changed before a session begins. Should this process die: what it sends may still be
     /// carried out after that, and a sample of before is of the past.
     ///

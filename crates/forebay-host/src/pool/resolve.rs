@@ -97,7 +97,8 @@ impl Pool {
         self.drop_cache(number)?;
         let mut record = self.record(number);
         let was_accepted = record.flags.has(DiskFlags::ACCEPT_MISSING);
-        record.flags.0 &= !(DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0);
+        let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0 | DiskFlags::MODIFIED.0;
+        record.flags.0 &= !decided;
         if undecided.cut.is_some() {
             record.flags.0 |= DiskFlags::ACCEPT_MISSING.0;
         }
@@ -133,8 +134,8 @@ impl Pool {
             .context("cannot write the disk's progress")?;
         self.free_log(number, |_| true)?;
         staging::remove_of(disk);
-        let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0 | DiskFlags::WEAK.0;
-        record.flags.0 &= !decided;
+        let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0;
+        record.flags.0 &= !(decided | DiskFlags::WEAK.0 | DiskFlags::MODIFIED.0);
         settled.note(&mut record);
         record.log_end = Sequence(0);
         record.session = SessionEnd::Clean;

@@ -120,23 +120,26 @@ pub(super) async fn drop_cache(
     let disk = state.find(&name)?;
     let dropped = ask(&state, disk, async |disk| {
         // Whoever writes from now on is told of.
-        let was_modified = disk.forget_modified();
-        let dropped = disk.handle.drop_cache().await;
-        match dropped {
-            Ok(_) => disk.advice.cooled(),
-            Err(Gone) if was_modified => disk.note_modified(),
-            Err(Gone) => {}
-        }
-        dropped
+        let modified = disk.modified_up_to_now().await;
+        let dropped = disk.handle.drop_cache().await?;
+        disk.advice.cooled();
+        let noting = tokio::task::spawn_blocking(move || disk.deal_with_modified(modified));
+        Ok((dropped, noting.await.map_err(anyhow::Error::from).flatten()))
     });
-    match dropped.await {
-        Ok(dropped) => {
-            let text = format!("the cache was dropped: {} blocks", dropped.blocks);
-            state.report(Some(&name), Severity::Info, &text);
-            Ok(Json(dropped))
-        }
-        Err(why) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}"))),
+    let (dropped, noted) = dropped
+        .await
+        .map_err(|why| refuse(StatusCode::SERVICE_UNAVAILABLE, format!("disk '{name}': {why}")))?;
+    let text = format!("the cache was dropped: {} blocks", dropped.blocks);
+    state.report(Some(&name), Severity::Info, &text);
+    if let Err(error) = noted {
+        let text = format!(
+            "the flash cannot note that the cache was dropped after somebody modified primary storage ({error:#}): the next \
+             start drops it again, and refuses a write log that holds something. When the flash works, give 'forebay disk \
+             drop-cache {name}' again"
+        );
+        state.report(Some(&name), Severity::Warning, &text);
     }
+    Ok(Json(dropped))
 }
 
 /// Asks a disk for something, and once more whenever it was opened again before it has answered.
@@ -146,10 +149,10 @@ pub(super) async fn drop_cache(
 async fn ask<T>(
     state: &ControlState,
     mut disk: Arc<ServedDisk>,
-    what: impl AsyncFn(&ServedDisk) -> Result<T, Gone>,
+    what: impl AsyncFn(Arc<ServedDisk>) -> Result<T, Gone>,
 ) -> Result<T, String> {
     loop {
-        let gone = match what(&disk).await {
+        let gone = match what(disk.clone()).await {
             Ok(answer) => return Ok(answer),
             Err(gone) => gone,
         };

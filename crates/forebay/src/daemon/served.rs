@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
-use forebay_host::fence::{DiskPlace, LastWrite};
+use forebay_core::flash_pool::fence::Timestamp;
+use forebay_host::fence::{DiskPlace, LastWrite, Leaving};
 use forebay_host::population::Wanted;
 use forebay_shard::{DiskFigures, DiskHandle, Drained, FlashUse};
 use tokio::task::spawn_blocking;
@@ -48,8 +49,10 @@ pub(super) struct ServedDisk {
     probe: Mutex<Option<Probe>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
-    /// Somebody has modified primary storage, and no administrator has dealt with it yet.
-    is_modified: AtomicBool,
+    /// Somebody has modified primary storage.
+    modified: Mutex<Modified>,
+    /// Its pool says so. Held while that is noted.
+    is_noted_modified: Mutex<bool>,
     /// It was to be opened again, and that takes long: no other opening begins before.
     pub(super) late_opening: tokio::sync::Mutex<Option<LateOpening>>,
     /// Why its clients wait, where it does not end or cannot be opened again.
@@ -75,6 +78,17 @@ pub(super) enum Resized {
     Already,
     /// A change of before is not done: the disk may still hold more than it shows.
     NotYet,
+}
+
+/// What is known of others who modified primary storage.
+#[derive(Clone, Copy, Debug, Default)]
+struct Modified {
+    /// How often that was found.
+    found: u32,
+    /// So many of these an administrator has dealt with.
+    dealt_with: u32,
+    /// The time of primary storage when one began with that: whoever had left it is dealt with as well.
+    accepted: Option<Timestamp>,
 }
 
 /// Bytes of a cache: what is in RAM, what is on flash, and the metadata of both.
@@ -115,7 +129,8 @@ impl ServedDisk {
             flash,
             probe,
             standing,
-            is_modified: AtomicBool::new(false),
+            modified: Mutex::default(),
+            is_noted_modified: Mutex::default(),
             late_opening: tokio::sync::Mutex::default(),
             unopened: Mutex::default(),
             has_clients_wait: AtomicBool::new(false),
@@ -237,7 +252,12 @@ impl ServedDisk {
     pub(super) fn leave(&self, disk: &Drained) -> Result<Option<String>> {
         *lock(&self.probe) = None;
         match &self.place {
-            Some(place) => place.leave(ending::end_of_session(disk), disk.is_quiet, disk.log_end),
+            Some(place) => place.leave(Leaving {
+                end: ending::end_of_session(disk),
+                is_quiet: disk.is_quiet,
+                log_end: disk.log_end,
+                is_modified: self.is_modified(),
+            }),
             None => Ok(None),
         }
     }
@@ -322,25 +342,70 @@ impl ServedDisk {
 
     /// What somebody has done to its primary storage since it was opened.
     pub(super) fn changed(&self) -> Option<String> {
-        let is_modified = self.is_modified.load(Ordering::Relaxed);
-        self.standing().or_else(|| is_modified.then(|| MODIFIED.to_owned()))
+        self.standing().or_else(|| self.is_modified().then(|| MODIFIED.to_owned()))
     }
 
-    /// Somebody has modified primary storage.
-    pub(super) fn note_modified(&self) {
-        self.is_modified.store(true, Ordering::Relaxed);
+    /// Somebody has modified primary storage, and no administrator has dealt with it yet.
+    pub(super) fn is_modified(&self) -> bool {
+        let Modified { found, dealt_with, .. } = *lock(&self.modified);
+        found > dealt_with
     }
 
-    /// An administrator deals with that; whether it was so.
-    pub(super) fn forget_modified(&self) -> bool {
-        self.is_modified.swap(false, Ordering::Relaxed)
+    /// Somebody has modified primary storage, which has this time since. Notes that for the next start; may wait for flash.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub(super) fn note_modified(&self, at: Timestamp) -> Result<()> {
+        {
+            let mut modified = lock(&self.modified);
+            if modified.accepted == Some(at) {
+                return Ok(());
+            }
+            modified.found += 1;
+        }
+        self.keep_modified()
     }
 
-    /// It is the same disk as this one, which was opened again.
+    /// An administrator begins to deal with everything that others have done to primary storage up to now: how often that was
+    /// found.
+    pub(super) async fn modified_up_to_now(&self) -> u32 {
+        let look = self.look(Probe::look).await.ok();
+        let mut modified = lock(&self.modified);
+        modified.accepted = look.and_then(|look| look.modified);
+        modified.found
+    }
+
+    /// An administrator has dealt with what was found so often; what came after that counts. Notes that for the next start; may
+    /// wait for flash.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub(super) fn deal_with_modified(&self, found: u32) -> Result<()> {
+        {
+            let mut modified = lock(&self.modified);
+            modified.dealt_with = modified.dealt_with.max(found);
+        }
+        self.keep_modified()
+    }
+
+    /// Has the pool say whether somebody has modified primary storage.
+    fn keep_modified(&self) -> Result<()> {
+        // Who comes second notes what is so by then.
+        let mut noted = lock(&self.is_noted_modified);
+        let is_modified = self.is_modified();
+        if let Some(place) = self.place.as_ref().filter(|_| *noted != is_modified) {
+            place.set_modified(is_modified)?;
+            *noted = is_modified;
+        }
+        Ok(())
+    }
+
+    /// It is the same disk as this one, which was opened again. What others had done to primary storage before is over where
+    /// the pool knew of it: nothing of the cache that was there then is believed any more.
     pub(super) fn go_on_from(&self, before: &ServedDisk) {
         self.history().go_on_from(&mut before.history());
-        if before.is_modified.load(Ordering::Relaxed) {
-            self.note_modified();
+        if before.is_modified() && !*lock(&before.is_noted_modified) {
+            lock(&self.modified).found += 1;
         }
     }
 

@@ -195,11 +195,21 @@ impl Watched {
         self.told = (!is_explained).then_some(modified);
         if is_news {
             // One that became longer may be resized by an administrator.
-            if look.size <= self.size.max(disk.handle.size()) {
-                disk.note_modified();
-            }
+            let is_grown = look.size > self.size.max(disk.handle.size());
             self.size = look.size;
             events.report(Some(disk.name()), Severity::Error, MODIFIED.to_owned());
+            // One that is ending takes what is known with it.
+            if !is_grown
+                && let Err(error) = disk.note_modified(modified)
+                && disk.is_looked_at()
+            {
+                let text = format!(
+                    "its flash cannot note that somebody modified primary storage ({error:#}): the next start may use what is \
+                     cached. Give 'forebay disk drop-cache {}' before this run ends",
+                    disk.name()
+                );
+                events.report(Some(disk.name()), Severity::Error, text);
+            }
         }
     }
 }

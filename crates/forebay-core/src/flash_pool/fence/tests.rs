@@ -15,6 +15,7 @@ const KNOWN: Known = Known {
     size: 4096,
     times: STOPPED,
     is_detached: false,
+    is_modified: false,
 };
 const STOPPED: Times = Times::Final { modified: Some(AT), changed: Some(AT) };
 const KILLED: Times = Times::Between { from: AT, to: LATER };
@@ -67,6 +68,14 @@ fn a_pool_with_a_disk_that_was_detached_is_an_old_copy() {
     for times in [STOPPED, KILLED, HOST_LOST] {
         let expect = Verdict::Mismatch(Change::Detached);
         check(times, |known, _| known.is_detached = true, expect);
+    }
+}
+
+#[test]
+fn a_change_that_the_session_saw_counts_whatever_primary_storage_looks_like() {
+    for times in [STOPPED, KILLED, HOST_LOST, Times::NotBefore(None)] {
+        let expect = Verdict::Mismatch(Change::WhileServed);
+        check(times, |known, _| known.is_modified = true, expect);
     }
 }
 

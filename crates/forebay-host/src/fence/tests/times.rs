@@ -96,3 +96,57 @@ fn a_link_that_leads_to_another_image_after_a_loss_of_the_host_is_told() {
     leads_to(&mut bed, "moved.raw");
     assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Unseen));
 }
+
+#[test]
+fn a_change_that_a_session_saw_speaks_against_what_it_cached_and_not_what_the_next_one_caches() {
+    if !has_tmpfs() {
+        return;
+    }
+    let mut bed = Bed::new();
+    let seen = Verdict::Mismatch(fence::Change::WhileServed);
+    for (is_exclusive, is_killed) in [(false, false), (true, false), (false, true), (true, true)] {
+        bed.wish.is_exclusive = is_exclusive;
+        let mut served = bed.serve();
+        served.pool.set_modified(served.number, true).unwrap();
+        // What it writes after that explains how primary storage looks.
+        served.write(&bed, 0);
+        match is_killed {
+            true => drop(served),
+            false => served.leave(EndOfSession::Clean),
+        }
+        {
+            let (_, examined) = bed.examine(&mut bed.pool()).unwrap();
+            assert_eq!((examined.verdict, examined.keeps_cache()), (seen, false), "{is_killed}");
+        }
+        // A start that dies before it is committed changes nothing of that.
+        assert!(bed.open(2).is_none());
+        assert_eq!(bed.verdict(), seen);
+        bed.serve().leave(EndOfSession::Clean);
+        assert_eq!(bed.verdict(), Verdict::Strong);
+    }
+    let mut served = bed.serve();
+    for is_modified in [true, false] {
+        served.pool.set_modified(served.number, is_modified).unwrap();
+    }
+    served.leave(EndOfSession::Clean);
+    assert_eq!(bed.verdict(), Verdict::Strong, "an administrator has dealt with it");
+}
+
+#[tokio::test]
+async fn a_disk_that_ends_takes_along_that_somebody_else_modified_its_primary_storage() {
+    let bed = Bed::new();
+    for end in [EndOfSession::Clean, EndOfSession::Detached] {
+        let Served { pool, number, fence, log, _staged } = bed.serve();
+        drop(log);
+        let (_events, sender) = EventLog::start(None).unwrap();
+        let (owner, handle) = PoolOwner::start(Arc::new(Mutex::new(pool)), sender).unwrap();
+        let place = DiskPlace::new(Some((handle, number)), Some(fence), Guard::Itself);
+        place.leave(Leaving { is_modified: true, ..leaving(end) }).unwrap();
+        drop(place);
+        owner.join();
+        match end {
+            EndOfSession::Detached => assert_eq!(bed.verdict(), Verdict::New),
+            _ => assert_eq!(bed.verdict(), Verdict::Mismatch(fence::Change::WhileServed)),
+        }
+    }
+}

@@ -14,7 +14,7 @@ use super::super::tables::Tables;
 use super::super::{Held, SharedPool, lock};
 use super::*;
 use crate::events::EventSender;
-use crate::fence::{DiskPlace, Guard};
+use crate::fence::{DiskPlace, Guard, Leaving};
 
 /// Two disks of one pool, with its owner.
 struct Bed {
@@ -28,7 +28,7 @@ struct Bed {
 
 /// A disk that ended so.
 fn ended(end: EndOfSession) -> Close {
-    Close { end, is_quiet: true, last: None, log_end: None }
+    Close { end, is_quiet: true, last: None, log_end: None, is_modified: false }
 }
 
 impl Bed {
@@ -266,7 +266,8 @@ fn a_late_change_of_a_cache_takes_nothing_of_the_disk_that_was_opened_again() {
         before.size_cache(3 * MIB, 3 * MIB).unwrap().iter().map(|it| it.len).sum::<u64>(),
         3 * MIB
     );
-    before.leave(EndOfSession::Clean, true, None).unwrap();
+    let end = EndOfSession::Clean;
+    before.leave(Leaving { end, is_quiet: true, log_end: None, is_modified: false }).unwrap();
     let again = place();
     let size = held();
     // It would free segments that are in use, or lease some for nobody.

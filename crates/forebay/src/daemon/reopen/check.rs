@@ -15,6 +15,7 @@ use crate::config::difference::{is_same_pool, is_unit, outlives_its_opening};
 use crate::daemon::opener::{self, Among};
 use crate::daemon::opening::{check_memory, check_spec};
 use crate::daemon::questions::{About, FLASH_MAX};
+use crate::daemon::served::MODIFIED;
 
 /// Time that primary storage has to answer a flush before clients wait.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
@@ -68,6 +69,11 @@ impl Reopening<'_> {
         if let Some(standing) = self.served.standing() {
             bail!("{standing}: that is to be put right first");
         }
+        ensure!(
+            status.engine.log.is_none() || !self.served.is_modified(),
+            "{MODIFIED}; its write log would be refused. First give 'forebay disk drop-cache {}'",
+            before.name
+        );
         let has_failed = status.engine.flash.state == TierState::Failed
             || status.engine.log.is_some_and(|log| {
                 matches!(log.state, LogState::Failed | LogState::Lost) || log.is_lost
