@@ -208,12 +208,24 @@ impl Pool {
     }
 
     /// The ring of a disk must not be believed any more, whatever is in it; durably. False when that cannot be noted.
+    ///
+    /// Tables that could not be written once are tried again for this. The write makes durable, with the page of the ring, a
+    /// change that had failed: nobody uses a segment that was leased so, nor needs one that was freed so.
     pub fn void_ring(&mut self, disk: DiskNumber) -> bool {
-        if self.has_failed {
+        let had_failed = self.has_failed;
+        if had_failed && self.tables.held(disk, Role::Index).is_empty() {
+            // It was freed in memory, and flash may still have it.
             return false;
         }
         let noted = self.tables.void_ring(&self.file, disk);
-        self.note(noted).is_ok()
+        if self.note(noted).is_err() {
+            return false;
+        }
+        if had_failed {
+            // Nobody mirrors these tables any more: should the copy that says so rot, the other one must not say what was before.
+            let _ = self.tables.void_ring(&self.file, disk);
+        }
+        true
     }
 
     /// The header of a ring, if one is there.

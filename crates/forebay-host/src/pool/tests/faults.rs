@@ -350,6 +350,65 @@ fn tables_outlive_a_failed_flush_and_a_loss_of_power_in_the_next_write() {
     }
 }
 
+#[test]
+fn a_ring_is_void_in_a_pool_whose_tables_could_not_be_written_once() {
+    let fates = [Fate::Fails, Fate::Tears, Fate::Lies];
+    for (fate, nth, seed) in fates.iter().flat_map(|&fate| [(fate, 1, 3), (fate, 2, 4)]) {
+        let folder = folder();
+        let path = folder.path().join("flash");
+        let mut pool = Pool::open(&path, &SHARES).unwrap();
+        let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+        pool.take_cache(number, 2 * MIB).unwrap();
+        let header = cache::ring_header(&pool, number, 256);
+        pool.begin_ring(number, MIB, &header).unwrap().unwrap();
+        pool.mirror();
+        // A write of the leases, or its flush.
+        medium::arm(&[(nth, fate)]);
+        assert!(pool.lease_log(number).is_err() && pool.has_failed);
+        assert!(pool.void_ring(number), "flash works");
+        assert!(medium::disarm(&path, Some(seed)));
+        assert!(pool.lease_log(number).is_err(), "nothing more is leased");
+        let [segment] = pool.tables.held(number, Role::Index)[..] else { panic!("one") };
+        let pair = pool.geometry().lease_pair(segment);
+        let places = [0, 1].map(|copy| pool.geometry().pair_offset(pair, copy));
+        drop(pool);
+        for place in places {
+            // Nobody has mirrored it.
+            medium::spoil(&[place]);
+            let pool = Pool::open(&path, &SHARES).unwrap();
+            medium::disarm(&path, None);
+            assert!(pool.tables.has_void_ring(number), "{fate:?} {nth}, without {place}");
+            assert_eq!(pool.record(number).uuid, log.disk);
+        }
+        staging::remove_of(log.disk);
+    }
+}
+
+#[test]
+fn no_ring_is_said_to_be_void_that_flash_may_still_have() {
+    let folder = folder();
+    let path = folder.path().join("flash");
+    let mut pool = Pool::open(&path, &SHARES).unwrap();
+    let (number, log) = serve(&mut pool, &wish("db", "file:/db"));
+    pool.take_cache(number, 2 * MIB).unwrap();
+    let header = cache::ring_header(&pool, number, 256);
+    pool.begin_ring(number, MIB, &header).unwrap().unwrap();
+    // In memory it is free by then.
+    medium::arm(&[(1, Fate::Fails)]);
+    assert!(pool.drop_cache(number).is_err());
+    assert!(!pool.void_ring(number));
+    medium::disarm(&path, None);
+    drop(pool);
+    let mut pool = Pool::open(&path, &SHARES).unwrap();
+    for nth in [1, 2] {
+        medium::arm(&[(nth, Fate::Fails)]);
+        assert!(!pool.void_ring(number), "its own write fails");
+        medium::disarm(&path, None);
+    }
+    assert!(pool.has_failed && pool.void_ring(number));
+    staging::remove_of(log.disk);
+}
+
 /// The kernel tells one of those who have the file open of pages that it could not write, perhaps a shard.
 #[test]
 fn a_flush_that_failed_for_a_shard_has_failed_for_the_tables_that_were_written_before() {
