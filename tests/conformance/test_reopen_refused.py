@@ -1,5 +1,8 @@
 """What cannot come of opening a disk again is found out before it ends, and leaves everything as it is."""
-from bed import eventually, test
+import os
+
+from bed import eventually, need_program, pattern, test
+from test_reload import Served, client, disk
 from test_reopen import begin, change, finish
 from test_resize import lengthen
 from test_settings import settings, told
@@ -45,3 +48,52 @@ def what_no_engine_can_have_is_found_out_before_the_disk_ends(bed):
     served.server.start()
     assert served.stats("a")["ring"]["blocks_kept"] > 100, said
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_whose_pool_could_not_be_written_once_is_not_ended(bed):
+    need_program("strace")
+    flash = 'flash = "%s:16MiB"\n' % bed.path("pool")
+    for name in ("a", "b"):
+        bed.image(name + ".raw", SIZE)
+    served = Served(bed, disk(bed, "a", flash), disk(bed, "b", flash))
+    h = client(bed, "a")
+    h.pwrite(pattern(0, 4096, 1), 0)
+    # The record of a disk that is detached is written, and then its leases are not. Flash works again after that.
+    fails = bed.spawn(["strace", "-qq", "-o", bed.path("strace"), "-P", bed.path("pool"), "-e", "trace=pwritev",
+                       "-e", "inject=pwritev:error=EIO:when=2+", "-p", pool_thread(served.server.process.pid)])
+    eventually(lambda: is_traced(served.server.process.pid), "it is traced")
+    bed.run([bed.program, "disk", "detach", "b", "--control", served.control], code=None)
+    eventually(lambda: "cannot be written" in served.events(), "the tables could not be written")
+    fails.terminate()
+    fails.wait()
+    # It could be opened there no more, nor leave, nor be opened there again once it has left.
+    for words in (["--block-size", "4KiB"], ["--flash", bed.path("other") + ":16MiB"]):
+        why = told(bed, served, "set", "a", *words, code=1)["a"][1]
+        assert "could not be written: start Forebay again" in why and "goes on as it was" in why, why
+        assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 1)
+        h.pwrite(pattern(4096, 4096, 2), 4096)
+    assert "clients wait" not in served.events()
+    h.shutdown()
+    served.server.stop()
+    # The next start finds the pool whole.
+    served.server.start()
+    told(bed, served, "set", "a", "--block-size", "4KiB")
+    h = client(bed, "a")
+    assert bytes(h.pread(8192, 0)) == pattern(0, 4096, 1) + pattern(4096, 4096, 2)
+    h.shutdown()
+    assert served.server.stop() == 0
+
+
+def pool_thread(pid):
+    tasks = "/proc/%d/task" % pid
+    for task in os.listdir(tasks):
+        with open("%s/%s/comm" % (tasks, task)) as f:
+            if f.read() == "forebay-pool\n":
+                return task
+    raise AssertionError("no thread has the pool")
+
+
+def is_traced(pid):
+    with open("/proc/%d/task/%s/status" % (pid, pool_thread(pid))) as f:
+        return "TracerPid:\t0\n" not in f.read()

@@ -198,7 +198,10 @@ impl Pool {
     }
 
     /// Refuses to go on when the tables say something else in memory than on flash.
-    fn check_tables(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// They do: a change of them could not be written.
+    pub fn check_tables(&self) -> Result<()> {
         ensure!(
             !self.has_failed,
             "the tables of the pool on {} could not be written: start Forebay again when the flash works",

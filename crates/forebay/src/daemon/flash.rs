@@ -181,6 +181,17 @@ impl Flash {
         self.find(path).is_none_or(|(open, _)| has_room(&open))
     }
 
+    /// Finds what keeps a disk from leaving its pool, or from being opened there again; may wait for it.
+    ///
+    /// # Errors
+    /// A change of its tables could not be written. Whoever is at work there goes on, and no other disk begins or ends in order.
+    pub(super) fn check_tables(&self, disk: &DiskSpec) -> Result<()> {
+        match self.open_pool_of(disk) {
+            Some(open) => pool::lock(&open).check_tables(),
+            None => Ok(()),
+        }
+    }
+
     /// Finds what would keep a disk from its pool, which is to have room for all of `disks`; may wait for it. One that is not
     /// open is opened for the `first` ones. `is_made_anew`: one that is open is.
     ///
@@ -199,7 +210,11 @@ impl Flash {
         let shares = shares(path, disks);
         match self.find(path) {
             Some((open, _)) if is_made_anew => pool::lock(&open).check_size(&shares),
-            Some((open, _)) => pool::lock(&open).check_room(&shares),
+            Some((open, _)) => {
+                let open = pool::lock(&open);
+                open.check_tables()?;
+                open.check_room(&shares)
+            }
             None => pool::check_room_at(path, &self::shares(path, first), &shares),
         }
     }

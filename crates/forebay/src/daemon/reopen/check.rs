@@ -93,6 +93,7 @@ impl Reopening<'_> {
             before.name
         );
         check_spec(after, handle.traits().await?)?;
+        self.look_at_flash_of(before).await?;
         let is_made_anew = self.look_at_flash(among, first).await?;
         // As both openings will find it: what RAM has of its memory is free by then, the metadata of before are not. What
         // it has beside them it has again, and RAM may wait for its memory.
@@ -102,6 +103,17 @@ impl Reopening<'_> {
         let needed = rest + status.engine.metadata_bytes * finer;
         check_memory(needed.saturating_sub(has), false)?;
         Ok(is_made_anew)
+    }
+
+    /// Looks at the flash that it has: its end is noted there, and it is opened there again should the other opening fail.
+    async fn look_at_flash_of(&self, before: &DiskSpec) -> Result<()> {
+        let Some(flash) = &before.flash else { return Ok(()) };
+        let (opener, disk) = (self.state.opener.clone(), before.clone());
+        let questions = opener.questions.clone();
+        let look = move || opener.flash.check_tables(&disk);
+        let looked = questions.ask(About::Flash(flash.path.clone()), FLASH_MAX, look).await;
+        let looked = looked.unwrap_or_else(|why| Err(why.of("its flash")));
+        looked.map_err(|why| anyhow!("{why:#}; the disk goes on as it was"))
     }
 
     /// Looks at the flash that it is to have: what is cached on that of before is gone when it is opened.
