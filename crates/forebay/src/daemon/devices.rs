@@ -8,7 +8,8 @@
 //! **Invariant:** a device stays in the list that a start reads for as long as anything on it is needed.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use axum::Json;
@@ -21,6 +22,7 @@ use forebay_host::pool::report::{self, Placed};
 
 use super::api::{Change, DeviceChange, Reloaded};
 use super::control::{ControlState, Reply, refuse};
+use super::flash::OpenPool;
 use super::opener::Opener;
 use super::placement;
 use super::questions::{About, FLASH_MAX};
@@ -31,6 +33,11 @@ use crate::config::pools::is_same;
 use crate::config::sources::Sources;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, DiskSpec};
+
+/// Time that the other devices have to say what they hold; less than the one that is asked about.
+const OTHERS_MAX: Duration = Duration::from_secs(5);
+/// How often whether one is free is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Gives a pool a device, or takes one from it.
 pub(super) async fn change(
@@ -298,22 +305,69 @@ fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Resul
     };
     // The reservations of before it was served elsewhere are nobody's.
     let is_of_the_past = |disk: &Placed| disk.is_of_the_past(opener.state());
-    let is_over = |disk: &Placed| {
-        let is_since = |it: &Placed| !is_of_the_past(it) && disk.was_served_since(it);
-        let others = pools.iter().filter(|open| open.real != real);
-        // One that does not answer now holds nothing up.
-        let mut others = others.filter_map(|open| open.pool.try_lock().ok());
-        is_of_the_past(disk) && others.any(|pool| report::placed(&pool).0.iter().any(is_since))
+    let may_be_over = |disk: &Placed| disk.is_needed() && !disk.has_log && is_of_the_past(disk);
+    let others = match found.iter().any(may_be_over) {
+        true => Others::look(pools.iter().filter(|open| open.real != real), OTHERS_MAX),
+        false => Others::default(),
     };
-    let is_needed = |disk: &Placed| disk.has_log || disk.is_needed() && !is_over(disk);
-    let left = found.iter().find(|disk| is_needed(disk) && !disks.contains(&disk.name));
-    match left {
-        Some(disk) => bail!(
+    let is_over = |disk: &Placed| {
+        let mut others = others.disks.iter().filter(|it| !is_of_the_past(it));
+        may_be_over(disk) && others.any(|it| disk.was_served_since(it))
+    };
+    let is_left =
+        |disk: &&Placed| disk.is_needed() && !is_over(disk) && !disks.contains(&disk.name);
+    match (found.iter().find(is_left), &others.silent) {
+        (Some(disk), Some(silent)) if may_be_over(disk) => bail!(
+            "{} has reservations of the disk '{}', which nobody needs if it is served from another device by now; {} did not \
+             say so within {} s. Try again when it answers",
+            device.display(),
+            disk.name,
+            silent.display(),
+            OTHERS_MAX.as_secs()
+        ),
+        (Some(disk), _) => bail!(
             "{} has writes of the disk '{}' that may not be on its primary storage, or reservations: first serve it until they \
              are destaged ('forebay disk show {1}' says why it is not served)",
             device.display(),
             disk.name
         ),
-        None => Ok(()),
+        (None, _) => Ok(()),
     }
 }
+
+/// What other devices have.
+#[derive(Debug, Default)]
+struct Others {
+    disks: Vec<Placed>,
+    /// One that did not answer.
+    silent: Option<PathBuf>,
+}
+
+impl Others {
+    /// Looks at pools that are open. Whoever writes to one has it for a moment; one that hangs is not waited for any longer.
+    fn look<'a>(pools: impl Iterator<Item = &'a OpenPool>, patience: Duration) -> Others {
+        let give_up = Instant::now() + patience;
+        let mut others = Others::default();
+        for open in pools {
+            let found = loop {
+                match open.pool.try_lock() {
+                    Ok(pool) => break Some(report::placed(&pool).0),
+                    // As whoever locks it does.
+                    Err(TryLockError::Poisoned(pool)) => {
+                        break Some(report::placed(&pool.into_inner()).0);
+                    }
+                    Err(TryLockError::WouldBlock) if Instant::now() >= give_up => break None,
+                    Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK_AGAIN),
+                }
+            };
+            match found {
+                Some(found) => others.disks.extend(found),
+                None => others.silent = Some(open.path.clone()),
+            }
+        }
+        others
+    }
+}
+
+#[cfg(test)]
+mod tests;
