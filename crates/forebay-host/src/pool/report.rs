@@ -161,9 +161,10 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// True when a session began on `other` when the one here had, or later, with the same primary storage.
-    pub fn was_served_since(&self, other: &Placed) -> bool {
-        other.identity == self.identity && other.opened > 0 && other.opened >= self.opened
+    /// True when a session began on `other` with the same primary storage: once this one is of the past, the disk went on
+    /// there. Which of them began later is not asked, because the clock of the host may have been set back between them.
+    pub fn was_served_at(&self, other: &Placed) -> bool {
+        other.identity == self.identity && other.opened > 0
     }
 
     /// True when something of the disk may be nowhere else.

@@ -312,7 +312,7 @@ fn check_nothing_else(opener: &Opener, device: &Path, disks: &[String]) -> Resul
     };
     let is_over = |disk: &Placed| {
         let mut others = others.disks.iter().filter(|it| !is_of_the_past(it));
-        may_be_over(disk) && others.any(|it| disk.was_served_since(it))
+        may_be_over(disk) && others.any(|it| disk.was_served_at(it))
     };
     let is_left =
         |disk: &&Placed| disk.is_needed() && !is_over(disk) && !disks.contains(&disk.name);

@@ -334,8 +334,8 @@ impl Devices {
         // The start that moves a disk says so before it serves it, and may fail then.
         let records: Vec<&Record> = found.iter().map(|(record, _)| *record).collect();
         let is_over = |record: &Record| {
-            let is_since = |it: &&Record| record.placed.was_served_since(&it.placed);
-            record.is_of_the_past && records.iter().any(|it| !it.is_of_the_past && is_since(it))
+            let is_served = |it: &Record| record.placed.was_served_at(&it.placed);
+            record.is_of_the_past && records.iter().any(|it| !it.is_of_the_past && is_served(it))
         };
         found.sort_by_key(|(record, _)| {
             let placed = &record.placed;

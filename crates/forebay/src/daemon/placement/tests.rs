@@ -302,3 +302,31 @@ fn a_disk_whose_move_failed_before_it_was_served_stays_where_it_was() {
         assert_eq!((&again.disks[0].unplaced, places(&again)), (&None, vec!["b".to_owned()]));
     }
 }
+
+#[test]
+fn a_disk_that_went_on_elsewhere_stays_there_when_the_clock_was_set_back_between() {
+    let spec = spec(Path::new("/"), &[("db", 20)]);
+    let device = |name: &str, opened: u64, is_of_the_past: bool, has_reservations: bool| {
+        let path = Path::new("/").join(name);
+        let placed = Placed {
+            name: "db".to_owned(),
+            uri: spec.disks[0].backend.clone(),
+            disk: Uuid([name.as_bytes()[0]; 16]),
+            identity: IDENTITY,
+            opened,
+            has_log: false,
+            has_reservations,
+        };
+        let records = vec![Record { placed, is_of_the_past }];
+        (path.clone(), Ok(Device { path, records, left: 0 }))
+    };
+    for has_reservations in [false, true] {
+        // It was served from `a` first, and from `b` since.
+        let devices = Devices(BTreeMap::from([
+            device("a", 2000, true, has_reservations),
+            device("b", 1000, false, false),
+        ]));
+        let found = devices.with(&spec.pools[0], &spec.disks[0]);
+        assert_eq!(found, Ok(Some(PathBuf::from("/b"))), "{has_reservations}");
+    }
+}
