@@ -9,16 +9,12 @@
 //! streams does not recognise one of which most reads hit. So a miss may take as long as these,
 //! however cheap it was without a cache.
 //!
-//! Pieces of 4 KiB are sampled by a hash, of more places fewer, so that memory is bounded.
+//! Of many pages a sample is looked at (`pages.rs`), so that memory is bounded.
 
-use forebay_core::geometry::PAGE;
-use rustc_hash::FxHashSet;
-
+use super::pages::Pages;
 use super::{Latency, LatencyHistogram};
 use crate::record::{Op, Record};
 
-/// Pieces that are known at a time.
-const KNOWN_MAX: usize = 1 << 20;
 /// Requests that another may go on from, and how close.
 const STREAMS: usize = 16;
 const NEAR: u64 = 256 << 10;
@@ -26,9 +22,7 @@ const NEAR: u64 = 256 << 10;
 /// Reads with their latencies, by whether they are the first use of something.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    known: FxHashSet<(u32, u64)>,
-    /// One piece in two to this power is looked at.
-    rarity: u32,
+    known: Pages,
     first: LatencyHistogram,
     again: LatencyHistogram,
     /// Where the last requests ended, in a ring.
@@ -39,20 +33,9 @@ pub(super) struct Uses {
 
 impl Uses {
     pub fn add(&mut self, record: &Record) {
-        let Record { device, offset, len, op, latency_ns, .. } = *record;
-        let end = offset.saturating_add(len.into());
-        let (mut is_sampled, mut is_first) = (false, false);
-        for piece in offset / PAGE..end.div_ceil(PAGE) {
-            if self.samples(piece) {
-                is_sampled = true;
-                is_first |= self.known.insert((device, piece));
-            }
-        }
-        while self.known.len() > KNOWN_MAX {
-            self.rarity += 1;
-            let known = std::mem::take(&mut self.known);
-            self.known = known.into_iter().filter(|&(_, piece)| self.samples(piece)).collect();
-        }
+        let Record { device, offset, op, latency_ns, .. } = *record;
+        let end = record.end();
+        let seen = self.known.add(record);
         let is_near = |&(of, end): &(u32, u64)| of == device && offset.abs_diff(end) <= NEAR;
         let is_far = !self.ends.iter().any(is_near);
         self.ends[self.next % STREAMS] = (device, end);
@@ -61,15 +44,10 @@ impl Uses {
             let LatencyHistogram(all) = &mut self.far;
             all.saturating_record(latency);
         }
-        if let (Op::Read, true, Some(latency)) = (op, is_sampled, latency_ns) {
-            let LatencyHistogram(all) = if is_first { &mut self.first } else { &mut self.again };
+        if let (Op::Read, true, Some(latency)) = (op, seen.any, latency_ns) {
+            let LatencyHistogram(all) = if seen.new { &mut self.first } else { &mut self.again };
             all.saturating_record(latency);
         }
-    }
-
-    fn samples(&self, piece: u64) -> bool {
-        let hash = piece.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        hash >> 32 & ((1 << self.rarity) - 1) == 0
     }
 
     /// First uses, and others; `None`: too few of one kind are known.
@@ -86,9 +64,10 @@ impl Uses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_core::geometry::PAGE;
 
     #[test]
-    fn first_uses_are_told_from_others_in_bounded_memory() {
+    fn first_uses_are_told_from_others() {
         let mut uses = Uses::default();
         let record = |piece: u64, latency| Record {
             time_ns: 0,
@@ -106,7 +85,6 @@ mod tests {
         let (first, again) = uses.latencies().unwrap();
         assert!((first.mean_ns - 9000.0).abs() < 10.0 && (again.mean_ns - 1000.0).abs() < 2.0);
         assert!(uses.far().is_none(), "they were read in order");
-        assert!(uses.known.len() <= KNOWN_MAX && uses.rarity == 2, "{}", uses.rarity);
         for n in 0..200 {
             uses.add(&record(n * 7919, 5000));
         }

@@ -19,6 +19,7 @@ mod divide;
 mod first;
 mod history;
 mod model;
+mod pages;
 mod prediction;
 mod prove;
 mod random;
