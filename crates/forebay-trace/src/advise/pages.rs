@@ -15,7 +15,7 @@ use crate::record::Record;
 pub(super) const KNOWN_MAX: usize = 1 << 20;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
     known: FxHashSet<u64>,
     /// One page in two to this power is looked at.
@@ -44,6 +44,12 @@ impl Pages {
             }
         }
         seen
+    }
+
+    /// How many of them `earlier`, from the same trace, knew already, and how many there are.
+    pub fn known_to(&self, earlier: &Pages) -> (usize, usize) {
+        let before = earlier.known.iter().filter(|&&name| self.samples(name)).count();
+        (before, self.known.len())
     }
 
     fn insert(&mut self, name: u64) -> bool {
@@ -95,5 +101,21 @@ mod tests {
             assert!(!seen.any || seen.new, "none was there before");
         }
         assert!(pages.known.len() <= KNOWN_MAX && pages.rarity == 1, "{}", pages.rarity);
+    }
+
+    #[test]
+    fn two_halves_of_a_trace_are_compared_by_the_pages_that_both_samples_look_at() {
+        // 3 million pages, of which the first half has 2: samples of a half, and of a quarter.
+        let mut pages = Pages::default();
+        for n in 0..2_000_000 {
+            pages.add(&record(0, n, PAGE as u32));
+        }
+        let first = pages.clone();
+        for n in 1_000_000..3_000_000 {
+            pages.add(&record(0, n, PAGE as u32));
+        }
+        assert_eq!((first.rarity, pages.rarity), (1, 2));
+        let (before, all) = pages.known_to(&first);
+        assert!((before as f64 / all as f64 - 2.0 / 3.0).abs() < 0.002, "{before} {all}");
     }
 }

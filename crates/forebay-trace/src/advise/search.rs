@@ -9,14 +9,14 @@
 //! proposal is near the best as a rule. Only a run shows how near, and what it is worth. A long
 //! trace is tried on its last requests. The choice then runs with all of it (`prove.rs`).
 
+use std::cell::OnceCell;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::thread;
 
 use forebay_core::config::{FlashAdmission, SequentialBypass};
-use forebay_core::geometry::PAGE;
-use rustc_hash::FxHashSet;
 
+use super::pages::Pages;
 use super::setup::Setup;
 use super::trial::{Flaw, Trial};
 use super::{BLOCK_MAX, BLOCK_SIZES, Disk, POLICIES, Share};
@@ -47,6 +47,8 @@ pub(super) struct Search<'a> {
     pub survey: &'a Survey,
     pub models: Models,
     tried: Vec<Trial>,
+    /// Of the records, see [`growth`].
+    growth: OnceCell<f64>,
 }
 
 impl<'a> Search<'a> {
@@ -56,7 +58,8 @@ impl<'a> Search<'a> {
         (records, survey): (&'a [Record], &'a Survey),
         models: Models,
     ) -> Search<'a> {
-        Search { disk, share, flash_to_wear, records, survey, models, tried: Vec::new() }
+        let (tried, growth) = (Vec::new(), OnceCell::new());
+        Search { disk, share, flash_to_wear, records, survey, models, tried, growth }
     }
 
     /// Tries `proposal`, cut to what there is beside its log, and what lies around it; `done` is called after each trial.
@@ -187,7 +190,11 @@ impl<'a> Search<'a> {
     /// second half, and old blocks stay of use.
     pub fn with_room(&self, trial: &Trial) -> Setup {
         let setup = trial.setup;
-        let grown = 1.0 + GROWTH * growth(self.records);
+        if !setup.caches() {
+            return setup;
+        }
+        let growth = self.growth.get_or_init(|| growth(self.records));
+        let grown = 1.0 + GROWTH * growth;
         let grow = |size: u64, most: u64| {
             let wanted = (size as f64 * grown) as u64 / BLOCK_MAX * BLOCK_MAX;
             wanted.min(most / BLOCK_MAX * BLOCK_MAX).max(size)
@@ -289,13 +296,48 @@ impl<'a> Search<'a> {
 
 /// Pages that only the second half of the requests uses, of all that are used.
 fn growth(records: &[Record]) -> f64 {
-    let pages = |record: &Record| {
-        let device = record.device;
-        (record.offset / PAGE..record.end().div_ceil(PAGE)).map(move |page| (device, page))
-    };
     let (first, second) = records.split_at(records.len() / 2);
-    let mut used: FxHashSet<(u32, u64)> = first.iter().flat_map(pages).collect();
-    let before = used.len();
-    used.extend(second.iter().flat_map(pages));
-    (used.len() - before) as f64 / used.len().max(1) as f64
+    let mut pages = Pages::default();
+    for record in first {
+        pages.add(record);
+    }
+    let of_first = pages.clone();
+    for record in second {
+        pages.add(record);
+    }
+    let (before, all) = pages.known_to(&of_first);
+    (all - before) as f64 / all.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::growth;
+    use crate::record::{Op, Record};
+
+    /// Requests of so many bytes, side by side.
+    fn side_by_side(len: u32, places: impl Iterator<Item = u64>) -> Vec<Record> {
+        let record = |(n, place): (u64, u64)| Record {
+            time_ns: n,
+            op: Op::Read,
+            offset: place * u64::from(len),
+            len,
+            device: 0,
+            latency_ns: None,
+        };
+        (0..).zip(places).map(record).collect()
+    }
+
+    #[test]
+    fn growth_is_what_the_second_half_adds_to_the_pages() {
+        assert_eq!(growth(&[]), 0.0);
+        assert_eq!(growth(&side_by_side(4096, 0..1000)), 0.5);
+        assert_eq!(growth(&side_by_side(4096, (0..1000).chain(0..1000))), 0.0);
+        // 1000 pages, then 250 new ones.
+        let quarter = side_by_side(4096, (0..1000).chain(250..1250));
+        assert_eq!(growth(&quarter), 0.2);
+        // The same of so much that only a sample of it is looked at.
+        let (few, many) = (0..32_u64, 8..40_u64);
+        let growth = growth(&side_by_side(1 << 28, few.chain(many)));
+        assert!((growth - 0.2).abs() < 0.002, "{growth}");
+    }
 }
