@@ -31,7 +31,11 @@ mod trial;
 mod words;
 mod writes;
 
+use std::cell::Cell;
+
 use forebay_core::config::{FlashAdmission, GridOffset, Mode, SequentialBypass};
+use forebay_core::geometry::PAGE;
+use forebay_core::list::SLOTS_MAX;
 use forebay_core::policy::PolicyKind;
 use serde::Serialize;
 
@@ -58,6 +62,8 @@ use crate::simulate::SimulatedPolicy;
 const BLOCK_SIZES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Cache sizes are multiples of the largest.
 const BLOCK_MAX: u64 = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
+/// The largest cache that is tried: as many of the smallest blocks as an engine takes.
+const SIZE_MAX: u64 = SLOTS_MAX as u64 * BLOCK_SIZES[0] / BLOCK_MAX * BLOCK_MAX;
 /// Policies that are tried: the engine's default, and the one that everybody knows.
 const POLICIES: [PolicyKind; 2] = [PolicyKind::Auto, PolicyKind::Lru];
 /// Traces of at most so many uses of 4 KiB pieces are simulated wholly.
@@ -122,6 +128,8 @@ pub struct Disk {
     pub curves: Vec<Curve>,
     /// LRU in blocks of 4 KiB, for its reads alone.
     pub of_reads: Curve,
+    /// Uses that are of: its blocks, each as often as it is read.
+    pub read_uses: u64,
     /// What it keeps at least of what there is.
     pub reserved: Share,
 }
@@ -275,19 +283,27 @@ where
     of_curves.cache_sizes = cache_sizes(sizes::chosen(footprints), &limits);
     let is_no_write =
         |record: &Result<Record, Error>| !matches!(record, Ok(Record { op: Op::Write, .. }));
-    let reads = || Ok(open()?.filter(is_no_write));
+    let (read_uses, shift) = (Cell::new(0), PAGE - grid_offset % PAGE);
+    let count = |record: &Result<Record, Error>| {
+        let Ok(record) = record else { return };
+        let (start, end) = (record.offset + shift, record.end() + shift);
+        read_uses.set(read_uses.get() + end.div_ceil(PAGE) - start / PAGE);
+    };
+    let reads = || Ok(open()?.filter(is_no_write).inspect(&count));
     let of_pieces = mrc::Settings { block_sizes: vec![BLOCK_SIZES[0]], ..of_curves.clone() };
     let of_reads = mrc::curves(reads, &of_pieces)?.remove(0);
     of_curves.policies = POLICIES.map(SimulatedPolicy::Online).to_vec();
     of_curves.sample = sample;
     let curves = mrc::curves(open, &of_curves)?;
-    let reserved = Share::default();
+    let (read_uses, reserved) = (read_uses.get(), Share::default());
     let name = name.to_owned();
-    Ok(Disk { name, info, latencies, curves, of_reads, reserved })
+    Ok(Disk { name, info, latencies, curves, of_reads, read_uses, reserved })
 }
 
-/// These, and what there is of RAM and flash, without and beside a log, where that is less than the largest.
+/// These, as far as an engine takes them, and what there is of RAM and flash, without and beside a log, where that is less
+/// than the largest.
 fn cache_sizes(mut chosen: Vec<u64>, limits: &[u64]) -> Vec<u64> {
+    chosen.iter_mut().for_each(|size| *size = SIZE_MAX.min(*size));
     let largest = chosen.last().copied().unwrap_or(0);
     for limit in limits {
         let limit = limit / BLOCK_MAX * BLOCK_MAX;

@@ -75,9 +75,7 @@ pub(super) fn pattern_from(disk: &Disk) -> u64 {
     let Some(lru) = disk.lru(BLOCK_SIZES[0]) else { return u64::MAX };
     let all = Random::of(disk.info.reuse.uses as f64, blocks(lru.footprint));
     let distinct = blocks(disk.of_reads.footprint);
-    // The largest cache holds everything.
-    let first = disk.of_reads.points.last().map_or(1.0, |point| point.miss_ratio);
-    let reads = Random::of(distinct / first.max(f64::EPSILON), distinct);
+    let reads = Random::of(disk.read_uses as f64, distinct);
     let above = |point: &&Point| {
         let slots = blocks(point.cache_size);
         let hits = hit_ratio(point).max(point.read_hit_ratio);

@@ -1,12 +1,15 @@
+use super::random::pattern_from;
 use super::{
-    Advice, BLOCK_SIZES, Disk, Known, Latency, POLICIES, Settings, Share, Verdict, Winner, Writes,
-    advise, study,
+    Advice, BLOCK_SIZES, Disk, Known, Latency, POLICIES, SIZE_MAX, Settings, Share, Verdict,
+    Winner, Writes, advise, study,
 };
+use crate::mrc::{self, key_of};
 use crate::record::{Op, Record};
 use crate::simulate::{self, SimulatedPolicy, simulate};
 use crate::workload::{self, Workload};
 use crate::{Error, ErrorKind};
 use forebay_core::config::{GridOffset, Mode};
+use forebay_core::mrc::Sampler;
 use forebay_core::splitmix::Rng;
 
 const MIB: u64 = 1 << 20;
@@ -432,4 +435,40 @@ fn what_would_help_is_told_of_the_tier_that_would() {
     assert_eq!(all.used(), Share { ram: 64 * MIB, flash: 0 }, "{}", all.sentence);
     let none = advise(&disk, &Settings { ram: 0, ..settings }).unwrap().remove(0);
     assert_eq!(none.verdict, Verdict::NoGain, "{}", none.sentence);
+}
+
+#[test]
+fn a_disk_with_more_than_an_engine_can_cache_is_studied_as_any_other() {
+    // A sample of few blocks stands for very many: all that are used are of those that it looks at first.
+    let mut sampler = Sampler::default();
+    let is_first = |block: &u64| sampler.position_of(key_of(0, *block)) < u32::MAX >> 13;
+    let blocks: Vec<u64> = (0..u64::MAX).filter(is_first).take(20_000).collect();
+    let mut records = requests(Op::Read, blocks.iter().map(|block| block * 8));
+    records.extend(records.clone());
+    let disk = studied(&records, &POOL);
+    let largest = disk.of_reads.points.last().unwrap().cache_size;
+    assert_eq!(largest, SIZE_MAX);
+    let advice = advise(&[disk], &POOL).unwrap().remove(0);
+    assert_eq!(advice.verdict, Verdict::Cache, "{}", advice.sentence);
+}
+
+#[test]
+fn a_pattern_is_one_whether_or_not_a_cache_holds_everything() {
+    // A loop, of which LRU hits nothing unless it holds all of it.
+    let mut disk = looped("loop", 20_000, &POOL);
+    disk.curves.retain(|curve| curve.policy == mrc::LRU.to_string());
+    let all = pattern_from(&disk);
+    assert!(all < 2 * MIB, "{all}");
+    for curve in disk.curves.iter_mut().chain([&mut disk.of_reads]) {
+        curve.points.retain(|point| point.cache_size <= 4 * MIB);
+    }
+    assert_eq!(pattern_from(&disk), all);
+}
+
+#[test]
+fn reads_are_counted_on_the_grid_of_the_curves() {
+    let mut records = requests(Op::Read, random(5_000, 1_000));
+    records.iter_mut().for_each(|record| record.offset += 3584);
+    let disk = studied(&records, &POOL);
+    assert_eq!((disk.curves[0].grid_offset % 4096, disk.read_uses), (3584, 10_000));
 }
