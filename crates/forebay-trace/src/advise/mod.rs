@@ -184,7 +184,8 @@ pub struct Advice {
     pub before: Latency,
     /// All requests, as advised.
     pub after: Latency,
-    /// Bytes that go to flash in a day; none: the trace has no times, or is shorter than a second.
+    /// Bytes that go to flash in a day when the cache is warm, as in the second half of the requests; none: the trace has no
+    /// times, or that half is shorter than a second.
     pub flash_written_per_day: Option<f64>,
     /// Times that all flash there is is written in a day by this disk.
     pub drive_writes_per_day: Option<f64>,

@@ -87,7 +87,7 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
         }
     }
     if let Some(bytes) = flash_written_per_day.filter(|&bytes| bytes > 0.0) {
-        rows.push(("flash written", format!("{} a day", rounded(bytes as u64))));
+        rows.push(("flash written", format!("{} a day when warm", rounded(bytes as u64))));
     }
     if !of.advice.is_empty() {
         rows.push(("to carry it out", format!("forebay run … {}", options.join(" "))));

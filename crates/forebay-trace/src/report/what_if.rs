@@ -166,7 +166,7 @@ fn wear(outcome: &Outcome) -> Markup {
         ("to the index", rounded(wear.index_bytes).to_string()),
     ];
     if let (Some(per_day), Some(drive)) = (wear.bytes_per_day, wear.drive_writes_per_day) {
-        rows.push(("all of it in a day", rounded(per_day as u64).to_string()));
+        rows.push(("in a day when warm", rounded(per_day as u64).to_string()));
         rows.push(("drive writes a day", format!("{drive:.2}")));
     }
     if let Some(days) = wear.lifetime_days {

@@ -1,6 +1,7 @@
 //! What a simulation tells.
 
 use forebay_core::stats::{Counters, Latency, LatencySummary};
+use forebay_timed::Written;
 use serde::{Deserialize, Serialize};
 
 use super::bare::Bare;
@@ -202,7 +203,8 @@ pub struct Wear {
     pub index_bytes: u64,
     /// All of it.
     pub bytes: u64,
-    /// All of it in a day; none: requests did not come on a clock, or for less than a second.
+    /// Written in a day when the cache is warm: at the rate of the second half of the requests. None: requests did not come on a
+    /// clock, or that half of them for less than a second.
     pub bytes_per_day: Option<f64>,
     /// Times that all of the disk's flash is written in a day.
     pub drive_writes_per_day: Option<f64>,
@@ -337,6 +339,11 @@ pub(super) fn reads_answered(counters: &Counters) -> (u64, u64) {
     (counters.reads, counters.read_hits())
 }
 
+/// Bytes that were written to flash.
+pub(super) fn flash_bytes(written: &Written) -> u64 {
+    written.cache + written.log + written.ring + written.notes
+}
+
 fn wear(survey: &Survey, settings: &Settings, pacing: Pacing, ran: &Ran) -> Option<Wear> {
     let size = settings.config.flash_bytes + log_bytes(&settings.config);
     if size == 0 {
@@ -344,10 +351,13 @@ fn wear(survey: &Survey, settings: &Settings, pacing: Pacing, ran: &Ran) -> Opti
     }
     let written = &ran.written;
     let index_bytes = written.ring + written.notes;
-    let bytes = written.cache + written.log + index_bytes;
-    let seconds = survey.summary.duration_ns as f64 / SECOND;
-    let is_on_clock = pacing == Pacing::Trace && seconds >= 1.0;
-    let per_day = is_on_clock.then(|| bytes as f64 * DAY / seconds);
+    let bytes = flash_bytes(written);
+    // What fills the cache is written once.
+    let warm = ran.parts.warm().filter(|_| pacing == Pacing::Trace);
+    let per_day = warm.and_then(|part| {
+        let seconds = survey.summary.duration_ns.saturating_sub(part.start.0) as f64 / SECOND;
+        (seconds >= 1.0).then(|| (bytes - part.written) as f64 * DAY / seconds)
+    });
     Some(Wear {
         cache_bytes: written.cache,
         log_bytes: written.log,

@@ -8,7 +8,7 @@ use forebay_core::stats::Statistics;
 use forebay_timed::{Ask, Timed, Written};
 
 use super::arrivals::Arrivals;
-use super::outcome::{Answers, Latencies, reads_answered};
+use super::outcome::{Answers, Latencies, flash_bytes, reads_answered};
 use super::slices::Parts;
 use super::{Pacing, Settings, Survey, refused};
 use crate::error::Error;
@@ -174,8 +174,10 @@ impl<'a> WhatIfRun<'a> {
         let pieces = range.len().div_ceil(REQUEST_MAX) as u32;
         if self.parts.next(came.since(self.started_at)) {
             let statistics = self.timed.engine.statistics(self.timed.now);
-            let part = self.parts.number();
-            self.parts.at(part).answered = reads_answered(&statistics.counters);
+            let number = self.parts.number();
+            let part = self.parts.at(number);
+            part.answered = reads_answered(&statistics.counters);
+            part.written = flash_bytes(&self.timed.written);
         }
         let asked = Asked { came, op: record.op, part: self.parts.number(), pieces };
         let tag = match self.free.pop() {

@@ -17,6 +17,8 @@ pub(super) struct Part {
     writes: (u64, u64),
     /// Reads answered, and those from the cache, when it began.
     pub answered: (u64, u64),
+    /// Bytes that flash had been written when it began.
+    pub written: u64,
     pub dirty_max: u64,
 }
 
@@ -63,6 +65,11 @@ impl Parts {
     /// A part by its number.
     pub fn at(&mut self, number: u32) -> &mut Part {
         &mut self.all[number as usize]
+    }
+
+    /// The first part of the second half; `None`: there is no first half.
+    pub fn warm(&self) -> Option<&Part> {
+        self.all.get(self.all.len() / 2).filter(|_| self.all.len() > 1)
     }
 
     /// The last part, where there is one.

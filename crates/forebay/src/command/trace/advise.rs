@@ -136,7 +136,7 @@ pub(crate) fn describe(advice: &Advice) -> String {
             Some(bytes) if bytes > 0.0 => {
                 let times = advice.drive_writes_per_day.unwrap_or(0.0);
                 let bytes = rounded(bytes as u64);
-                text += &format!("; {bytes} a day to flash ({times:.2} drive writes)\n");
+                text += &format!("; {bytes} a day to flash when warm ({times:.2} drive writes)\n");
             }
             _ => text += "\n",
         }

@@ -274,7 +274,7 @@ fn of_flash(wear: &Wear) -> String {
     );
     if let (Some(per_day), Some(drive)) = (wear.bytes_per_day, wear.drive_writes_per_day) {
         let per_day = rounded(per_day as u64);
-        text += &format!(", {per_day} a day, {drive:.2} drive writes");
+        text += &format!(", {per_day} a day when warm, {drive:.2} drive writes");
     }
     match wear.lifetime_days {
         Some(days) if days < DAYS_OF_YEAR => text += &format!("; it lasts {days:.0} days"),
