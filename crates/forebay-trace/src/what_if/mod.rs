@@ -19,6 +19,7 @@ mod arrivals;
 mod bare;
 mod models;
 mod outcome;
+mod room;
 mod run;
 mod slices;
 mod survey;

@@ -277,7 +277,7 @@ pub struct Outcome {
     pub storage_before: Ios,
     /// I/Os of primary storage with Forebay, those that destaged and filled included.
     pub storage_after: Ios,
-    /// Requests that took longer than the time that primary storage is given.
+    /// Requests that took longer than the time that primary storage is given, not for lack of room in the log.
     pub late: u64,
     /// Wear of flash; none without flash.
     pub flash: Option<Wear>,
@@ -325,7 +325,7 @@ impl Outcome {
             after: ran.answers,
             storage_before: bare.ios,
             storage_after: Ios::of(counters),
-            late: counters.requests_timed_out,
+            late: ran.late.max(counters.requests_timed_out),
             flash: wear(survey, settings, pacing, &ran),
             log: log(settings, &ran),
             warm: slices::warm(&slices),

@@ -9,6 +9,7 @@ use forebay_timed::{Ask, Timed, Written};
 
 use super::arrivals::Arrivals;
 use super::outcome::{Answers, Latencies, flash_bytes, reads_answered};
+use super::room::RoomWaits;
 use super::slices::Parts;
 use super::{Pacing, Settings, Survey, refused};
 use crate::error::Error;
@@ -28,6 +29,8 @@ pub(super) struct Ran {
     pub written: Written,
     /// The log's fill over time.
     pub filled: Filled,
+    /// Requests that took longer than primary storage is given, not for lack of room in the log.
+    pub late: u64,
     /// The time of requests, part by part.
     pub parts: Parts,
     /// From the start to the last answer.
@@ -60,6 +63,8 @@ struct Asked {
     part: u32,
     /// Pieces of it that are not answered.
     pieces: u32,
+    /// The log's waits until it came.
+    waited_ns: u64,
 }
 
 /// See the module.
@@ -70,6 +75,8 @@ pub(super) struct WhatIfRun<'a> {
     arrivals: Arrivals,
     /// The time of each request besides its I/Os.
     request: Nanos,
+    /// What takes longer is late.
+    patience: Nanos,
     durable_writes: bool,
     /// Requests of the trace that have come.
     came: u64,
@@ -81,7 +88,8 @@ pub(super) struct WhatIfRun<'a> {
     parts: Parts,
     /// When the engine was looked at last, and whether something was dirty then.
     looked: (Nanos, bool),
-    throttled_since: Option<Nanos>,
+    room: RoomWaits,
+    late: u64,
     started_at: Nanos,
     answered_at: Nanos,
 }
@@ -106,6 +114,7 @@ impl<'a> WhatIfRun<'a> {
             survey,
             arrivals: Arrivals::new(pacing, timed.now),
             request: models.request,
+            patience: config.backend_timeout,
             durable_writes: settings.durable_writes,
             came: 0,
             asked: Vec::new(),
@@ -113,7 +122,8 @@ impl<'a> WhatIfRun<'a> {
             latencies: Latencies::default(),
             filled: Filled::default(),
             parts: Parts::new(survey.requests()),
-            throttled_since: None,
+            room: RoomWaits::default(),
+            late: 0,
             timed,
         })
     }
@@ -136,14 +146,13 @@ impl<'a> WhatIfRun<'a> {
         while self.timed.under_way() > 0 || !self.timed.engine.log_is_clean() {
             self.go_on()?;
         }
-        if let Some(since) = self.throttled_since.take() {
-            self.filled.throttled_ns += self.timed.now.since(since).0;
-        }
+        self.filled.throttled_ns = self.room.until(self.timed.now);
         Ok(Ran {
             answers: self.latencies.answers(),
             statistics: self.timed.engine.statistics(self.timed.now),
             written: self.timed.written,
             filled: self.filled,
+            late: self.late,
             parts: self.parts,
             duration: self.answered_at.since(self.started_at),
             drained: self.timed.now.since(self.answered_at),
@@ -179,7 +188,8 @@ impl<'a> WhatIfRun<'a> {
             part.answered = reads_answered(&statistics.counters);
             part.written = flash_bytes(&self.timed.written);
         }
-        let asked = Asked { came, op: record.op, part: self.parts.number(), pieces };
+        let (part, waited_ns) = (self.parts.number(), self.room.until_arrival(came));
+        let asked = Asked { came, op: record.op, part, pieces, waited_ns };
         let tag = match self.free.pop() {
             Some(place) => {
                 self.asked[place as usize] = asked;
@@ -233,8 +243,12 @@ impl<'a> WhatIfRun<'a> {
             asked.pieces -= 1;
             if asked.pieces == 0 {
                 let over = now.plus(self.request);
-                self.latencies.of(asked.op).record(over.since(asked.came), 1);
-                self.parts.at(asked.part).add(asked.op, over.since(asked.came));
+                let took = over.since(asked.came);
+                // Wherever it waited: in front of an engine that had no place for it, too.
+                let waited_ns = self.room.until(now) - asked.waited_ns;
+                self.late += u64::from(took.0.saturating_sub(waited_ns) > self.patience.0);
+                self.latencies.of(asked.op).record(took, 1);
+                self.parts.at(asked.part).add(asked.op, took);
                 self.arrivals.ended(over);
                 self.answered_at = over;
                 self.free.push(place);
@@ -242,11 +256,10 @@ impl<'a> WhatIfRun<'a> {
         }
         for (at, event) in self.timed.noted.drain(..) {
             if matches!(event, Event::LogThrottles | Event::LogFull) {
-                self.throttled_since = self.throttled_since.or(Some(at));
+                self.room.begin(at);
                 self.filled.times_full += u64::from(event == Event::LogFull);
             } else if event == Event::LogHasRoom {
-                let since = self.throttled_since.take().unwrap_or(at);
-                self.filled.throttled_ns += at.since(since).0;
+                self.room.end(at);
             }
         }
         let dirty = self.timed.engine.dirty_bytes();

@@ -149,6 +149,35 @@ fn a_burst_leaves_the_backlog_that_arithmetic_says() {
 }
 
 #[test]
+fn requests_that_wait_for_minutes_are_late_unless_the_log_lets_them_wait() {
+    // 5,000 reads in a second, of which storage takes ten: the last are answered after 500 seconds.
+    let mut reads = burst(5_000, 1);
+    reads.iter_mut().for_each(|record| record.op = Op::Read);
+    let slow = |iops| simple(Nanos::from_millis(1), Some(iops));
+    let with = |records: &[Record], iops, change: &dyn Fn(Config) -> Config| {
+        let survey = survey(records);
+        let of = settings(&survey, change);
+        let settings = Settings { models: Models { storage: slow(iops), ..of.models }, ..of };
+        outcome(records, &survey, &settings)
+    };
+    // The engine has a place for many small ones, and for few large ones: the others wait for memory, and in front of it.
+    let config = |config| Config { ram_bytes: 8 * MIB, ..config };
+    let outcome = with(&reads, 10, &config);
+    assert!((4_650..4_750).contains(&outcome.late), "{}", outcome.late);
+    for (number, record) in (0..).zip(&mut reads) {
+        (record.offset, record.len) = (number * 7919 % 8192 * MIB, MIB as u32);
+    }
+    let outcome = with(&reads, 10, &config);
+    assert!((4_650..4_750).contains(&outcome.late), "{}", outcome.late);
+    // 20,000 writes, of which storage takes a hundred a second, into a log that takes a fifth of them.
+    let writes = burst(4_000, 5);
+    let order = DestageOrder::Throughput;
+    let outcome = with(&writes, 100, &|config| write_back(config, order, 32));
+    assert!(outcome.after.writes.p50_ns > 60 * SECOND, "{:?}", outcome.after);
+    assert_eq!(outcome.late, 0, "{:?}", outcome.log);
+}
+
+#[test]
 fn durable_writes_are_destaged_faster_through_a_journal_that_primary_storage_pays_for() {
     let records = burst(3_000, 4);
     let survey = survey(&records);
