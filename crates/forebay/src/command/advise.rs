@@ -14,6 +14,7 @@ use forebay_host::date;
 use forebay_trace::advise::{
     self, Advice, Beside, Disk, Known, LATENCIES_MIN, Latency, Prediction, Settings,
 };
+use forebay_trace::assumed::RAM_NS;
 use forebay_trace::formats::{Options, Reader};
 use forebay_trace::record::Record;
 use forebay_trace::report::{self, DiskAdvice};
@@ -95,7 +96,7 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
     let settings = Settings {
         ram: args.ram.map_or(engine.ram.slots * block, |size| size.0),
         flash: args.flash.map_or(engine.flash.slots * block + log, |size| size.0),
-        known: args.latencies.known().or(measured(&stats, is_cached)),
+        known: known(&stats, is_cached, args.latencies.known()),
     };
     ensure!(
         settings.ram > 0 || settings.flash > 0,
@@ -146,8 +147,9 @@ async fn advised(found: &Found, args: &DiskAdviseArgs) -> Result<Advised> {
     Ok(Advised { advice, disk, recorded, beside })
 }
 
-/// What the disk measured itself of what each tier takes, as far as the recording does not say it.
-fn measured(stats: &DiskStats, is_cached: bool) -> Known {
+/// What is told of what each tier takes, and what the disk measured itself of the others, as far as the recording does not say
+/// it.
+fn known(stats: &DiskStats, is_cached: bool, told: Known) -> Known {
     let of = |taken: &LatencySummary| {
         let (mean_ns, p99_ns) = (taken.mean_ns as f64, taken.p99_ns as f64);
         (taken.count >= LATENCIES_MIN).then_some(Latency { mean_ns, p99_ns })
@@ -158,14 +160,22 @@ fn measured(stats: &DiskStats, is_cached: bool) -> Known {
         true => destaged.map(|ns| Latency::of_mean(ns as f64)),
         false => written_through(engine).filter(|_| is_cached),
     };
-    Known {
-        ram: of(&taken.read_ram),
+    let ram = told.ram.or(of(&taken.read_ram));
+    // A write takes what every request takes besides its I/Os, as the other figures have it, and the I/O.
+    let of_request = ram.map_or(RAM_NS, |ram| ram.mean_ns);
+    let written = |Latency { mean_ns, p99_ns }| Latency {
+        mean_ns: mean_ns + of_request,
+        p99_ns: p99_ns + of_request,
+    };
+    let measured = Known {
+        ram,
         flash: of(&taken.read_flash),
         // What writes into the log took is no measure: they wait for room, too, and for the throttle.
-        flash_write: of(&taken.log_io),
+        flash_write: of(&taken.log_io).map(written),
         backend: of(&taken.read_backend).filter(|_| is_cached),
         backend_write,
-    }
+    };
+    told.or(measured)
 }
 
 /// What primary storage takes for a write, without what it waits for before. Nobody knows where some went into a log, in
@@ -254,12 +264,22 @@ mod tests {
         let mut stats = DiskStats::default();
         stats.engine.mode_actual = Mode::WriteBack;
         stats.engine.latency.write = taken(1000, 40 * MS);
-        stats.engine.latency.log_io = taken(300, 90_000);
+        let p99_ns = 300_000;
+        stats.engine.latency.log_io = LatencySummary { p99_ns, ..taken(300, 90_000) };
         let log = LogStatistics { destage_latency_ns: 5 * MS, ..LogStatistics::default() };
         stats.engine.log = Some(log);
-        let known = measured(&stats, true);
-        assert_eq!(known.flash_write.unwrap().mean_ns, 90e3);
-        assert_eq!(known.backend_write.unwrap().mean_ns, 5e6);
+        let write = |told| known(&stats, true, told);
+        assert_eq!(write(Known::default()).backend_write.unwrap().mean_ns, 5e6);
+        // What a request takes besides the I/O comes on top: 11 µs, unless that is told, or measured.
+        let flash_write = |told| write(told).flash_write.unwrap();
+        let assumed = flash_write(Known::default());
+        assert_eq!((assumed.mean_ns, assumed.p99_ns), (101e3, 311e3));
+        let ram = Some(Latency::of_mean(5e3));
+        assert_eq!(flash_write(Known { ram, ..Known::default() }).mean_ns, 95e3);
+        let told = Some(Latency::of_mean(70e3));
+        assert_eq!(flash_write(Known { flash_write: told, ..Known::default() }).mean_ns, 70e3);
+        stats.engine.latency.read_ram = taken(100, 7_000);
+        assert_eq!(known(&stats, true, Known::default()).flash_write.unwrap().mean_ns, 97e3);
     }
 
     #[test]
@@ -268,11 +288,15 @@ mod tests {
         stats.engine.mode_actual = Mode::WriteThrough;
         stats.engine.latency.write = taken(500, 20 * MS);
         stats.engine.time.write.primary_ns = 500 * 4 * MS;
-        assert_eq!(measured(&stats, true).backend_write.unwrap().mean_ns, 4e6);
+        assert_eq!(known(&stats, true, Known::default()).backend_write.unwrap().mean_ns, 4e6);
         stats.engine.counters.log_writes = 1;
-        assert_eq!(measured(&stats, true).backend_write, None, "some went into a log before");
+        assert_eq!(
+            known(&stats, true, Known::default()).backend_write,
+            None,
+            "some went into a log before"
+        );
         stats.engine.counters.log_writes = 0;
         stats.engine.latency.write.count = LATENCIES_MIN - 1;
-        assert_eq!(measured(&stats, true).backend_write, None, "too few");
+        assert_eq!(known(&stats, true, Known::default()).backend_write, None, "too few");
     }
 }
