@@ -177,20 +177,20 @@ where
         }
         if whole.flaw().is_none() {
             let room = (roomy.flash + roomy.ram).saturating_sub(setup.flash + setup.ram);
-            let mut fails_in_strict_order = || -> Result<bool, Error> {
-                // Where the journal was not used, that is how it ran.
-                if whole.uses_journal() {
-                    let whole = Trial::run_in_strict_order(roomy, models, &survey, &mut open)?;
-                    if whole.flaw().is_some() {
-                        return Ok(true);
-                    }
-                }
+            // Where the journal was not used, that is how it ran.
+            let strict = match whole.uses_journal() {
+                true => Trial::run_in_strict_order(roomy, models, &survey, &mut open)?,
+                false => whole.clone(),
+            };
+            let fails_under_load = || -> Result<bool, Error> {
                 let open = stressed(STRICT_STRESS);
                 let flaw = Trial::run_in_strict_order(setup, models, &of_end, open)?.flaw();
                 // The order is not to blame for others.
                 Ok(matches!(flaw, Some(Flaw::LogFull | Flaw::Writes)))
             };
-            let needs_journal = setup.log > 0 && fails_in_strict_order()?;
+            let needs_journal = setup.log > 0 && (strict.flaw().is_some() || fails_under_load()?);
+            // A disk that is not told to have a journal may have none.
+            let whole = if needs_journal { whole } else { strict };
             let stretch = (!is_whole).then_some(compared);
             let drive_writes = whole.drive_writes(settings.flash);
             let ran = Ran { whole: &whole, stretch, room, drive_writes, needs_journal };
