@@ -1,5 +1,7 @@
 //! The configuration of a disk's engine, fixed when it is made but for its mode and its [`Tuning`].
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::geometry::{ByteRange, PAGE};
@@ -102,6 +104,16 @@ pub enum FlashAdmission {
     History,
 }
 
+impl FlashAdmission {
+    /// Its name in settings and figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlashAdmission::Always => "always",
+            FlashAdmission::History => "history",
+        }
+    }
+}
+
 /// Which sequential streams pass the cache by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequentialBypass {
@@ -111,6 +123,17 @@ pub enum SequentialBypass {
     Longer(u64),
     /// None.
     Off,
+}
+
+/// As in figures: `auto`, `off`, or bytes.
+impl fmt::Display for SequentialBypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SequentialBypass::Auto => f.write_str("auto"),
+            SequentialBypass::Longer(bytes) => bytes.fmt(f),
+            SequentialBypass::Off => f.write_str("off"),
+        }
+    }
 }
 
 /// The order in which primary storage receives what the log holds.

@@ -25,6 +25,8 @@ impl Parts {
             grid_offset: shared.grid.offset(),
             disk_size: shared.config.backend.size,
             policy: shared.config.policy.name().into(),
+            flash_admission: shared.config.flash_admission.name().into(),
+            bypass_sequential: shared.config.sequential_bypass.to_string(),
             requests_in_flight: self.requests.taken() as u64,
             primary_errors: self.primary.errors.now(),
             last_failed_request: self.requests.ledger.last_failed(),

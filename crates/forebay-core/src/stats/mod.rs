@@ -49,6 +49,12 @@ pub struct Statistics {
     pub disk_size: u64,
     /// The eviction policy.
     pub policy: String,
+    /// Which blocks go to flash: `always` all that may, or `history`, those that come back.
+    #[serde(default)]
+    pub flash_admission: String,
+    /// Which sequential streams pass the cache by: `auto`, `off`, or those that are longer than so many bytes.
+    #[serde(default)]
+    pub bypass_sequential: String,
     /// Requests in flight, including those that wait.
     pub requests_in_flight: u64,
     /// What fails on primary storage now, an entry for each operation that fails.

@@ -37,6 +37,15 @@ pub struct Configuration {
     pub grid_offset: u64,
     /// Eviction policy by its name.
     pub policy: String,
+    /// Which blocks go to flash; none: it has no flash for cached data, or was kept before this was.
+    #[serde(default)]
+    pub flash_admission: Option<String>,
+    /// Which sequential streams pass the cache by; none: it was kept before this was.
+    #[serde(default)]
+    pub bypass_sequential: Option<String>,
+    /// Bytes of the write log; none: it has none, or was kept before this was.
+    #[serde(default)]
+    pub write_log: Option<u64>,
 }
 
 /// What was expected of it.
@@ -110,6 +119,7 @@ impl Prediction {
     /// The expectation of an advice that was given at `made_ms`; `None`: it has no cache.
     pub fn of(advice: &Advice, made_ms: u64) -> Option<Prediction> {
         let plan: &Plan = advice.plan.as_ref()?;
+        let setup = &advice.setup;
         Some(Prediction {
             made_ms,
             sentence: advice.sentence.clone(),
@@ -120,6 +130,9 @@ impl Prediction {
                 block_size: plan.block_size,
                 grid_offset: plan.grid_offset,
                 policy: plan.policy.clone(),
+                flash_admission: (plan.flash > 0).then(|| setup.admission.name().to_owned()),
+                bypass_sequential: Some(setup.bypass.to_string()),
+                write_log: setup.logs().then_some(setup.log),
             },
             reads: advice.reads,
             hit_ratio_range: plan.hit_ratio_range,
@@ -164,6 +177,8 @@ impl Prediction {
             && configuration.block_size.is_power_of_two()
             && [&self.sentence, &configuration.policy]
                 .into_iter()
+                .chain(&configuration.flash_admission)
+                .chain(&configuration.bypass_sequential)
                 .all(|text| !text.chars().any(char::is_control))
     }
 
@@ -267,10 +282,10 @@ impl Prediction {
 impl Configuration {
     /// How a disk is not as it was advised to be; `None`: it is.
     pub fn difference(&self, now: &Statistics) -> Option<String> {
-        let is_size = |slots: u64, advised: u64| {
-            let bytes = (slots * now.block_size) as f64;
-            (bytes - advised as f64).abs() <= advised as f64 * SIZE_ERROR
+        let is_about = |bytes: u64, advised: u64| {
+            (bytes as f64 - advised as f64).abs() <= advised as f64 * SIZE_ERROR
         };
+        let is_size = |slots: u64, advised: u64| is_about(slots * now.block_size, advised);
         let size = |bytes: u64| rounded(bytes).to_string();
         let checks = [
             (
@@ -305,7 +320,19 @@ impl Configuration {
                 self.grid_offset.to_string(),
             ),
         ];
-        let differ = checks.into_iter().filter(|(_, is_same, ..)| !is_same);
+        let named = [
+            ("flash admission", &now.flash_admission, &self.flash_admission),
+            ("bypass of streams", &now.bypass_sequential, &self.bypass_sequential),
+        ];
+        let named = named.into_iter().filter_map(|(what, now, advised)| {
+            let advised = advised.as_ref()?;
+            Some((what, now == advised, now.clone(), advised.clone()))
+        });
+        let log = self.write_log.map(|advised| {
+            let now = now.log.as_ref().map_or(0, |log| log.capacity_bytes);
+            ("write log", is_about(now, advised), size(now), size(advised))
+        });
+        let differ = checks.into_iter().chain(named).chain(log).filter(|(_, is_same, ..)| !is_same);
         let words = differ.map(|(what, _, is, advised)| format!("{what} {is}, advised {advised}"));
         let words: Vec<String> = words.collect();
         (!words.is_empty()).then(|| words.join("; "))

@@ -1,6 +1,6 @@
 use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
-use forebay_core::stats::{Statistics, TierStatistics};
+use forebay_core::stats::{LogStatistics, Statistics, TierStatistics};
 
 use super::super::{Latencies, Latency};
 use super::{Configuration, Outcome, Prediction, Reads};
@@ -31,6 +31,9 @@ fn prediction() -> Prediction {
             block_size: 8192,
             grid_offset: 0,
             policy: "auto".into(),
+            flash_admission: Some("always".into()),
+            bypass_sequential: Some("auto".into()),
+            write_log: None,
         },
         reads: 10_000,
         hit_ratio_range: [0.8, 0.9],
@@ -97,6 +100,8 @@ fn a_disk_is_as_advised_or_says_how_it_is_not() {
         mode_actual: Mode::WriteThrough,
         block_size: 8192,
         policy: "auto".into(),
+        flash_admission: "always".into(),
+        bypass_sequential: "auto".into(),
         flash: tier((63 << 20) / 8192),
         ..Statistics::default()
     };
@@ -113,6 +118,45 @@ fn a_disk_is_as_advised_or_says_how_it_is_not() {
     check(Statistics { flash: tier(4096), ..now() }, "flash 32 MiB, advised 64 MiB");
     let other = Statistics { ram: tier(1), policy: "lru".into(), ..now() };
     check(other, "RAM 8 KiB, advised 0 B; policy lru, advised auto");
+    let other = Statistics { flash_admission: "history".into(), ..now() };
+    check(other, "flash admission history, advised always");
+    let other = Statistics { bypass_sequential: "1048576".into(), ..now() };
+    check(other, "bypass of streams 1048576, advised auto");
+    let log = |bytes| LogStatistics { capacity_bytes: bytes, ..LogStatistics::default() };
+    let with_log = |of| Statistics { log: of, ..now() };
+    assert_eq!(configuration.difference(&with_log(Some(log(64 << 20)))), None, "it has no use");
+    let logs = Configuration { write_log: Some(128 << 20), ..prediction().configuration };
+    let difference = |log| logs.difference(&with_log(log));
+    assert_eq!(difference(Some(log(127 << 20))), None);
+    let less = difference(Some(log(64 << 20)));
+    assert_eq!(less.as_deref(), Some("write log 64 MiB, advised 128 MiB"));
+    assert_eq!(difference(None).as_deref(), Some("write log 0 B, advised 128 MiB"));
+}
+
+#[test]
+fn an_advice_that_was_kept_before_all_was_compared_is_read_and_compared_by_what_it_has() {
+    let mut json = serde_json::to_value(prediction()).unwrap();
+    let configuration = json["configuration"].as_object_mut().unwrap();
+    for later in ["flash_admission", "bypass_sequential", "write_log"] {
+        configuration.remove(later).unwrap();
+    }
+    let kept: Prediction = serde_json::from_value(json).unwrap();
+    let other = Configuration {
+        flash_admission: None,
+        bypass_sequential: None,
+        ..prediction().configuration
+    };
+    assert_eq!(kept.configuration, other);
+    let flash = TierStatistics { slots: (64 << 20) / 8192, ..TierStatistics::default() };
+    let now = Statistics {
+        mode_actual: Mode::WriteThrough,
+        block_size: 8192,
+        policy: "auto".into(),
+        flash_admission: "history".into(),
+        flash,
+        ..Statistics::default()
+    };
+    assert_eq!(kept.configuration.difference(&now), None);
 }
 
 #[test]
