@@ -5,8 +5,8 @@
 //!     the best ─► four times as fast, if it has a log ─► with room to grow, with all of a long trace ─┬► its figures are the advice's
 //!                                     no better than no cache: the next one, else it is withdrawn ◄───┘
 //! ```
-//! The figures are those of `forebay trace simulate` with the advice's own options and the trace that it is from. Where they are
-//! expected at another time: `range.rs`.
+//! The figures are those of `forebay trace simulate` with the advice's own options and the trace that it is from, in strict order if
+//! the log needs no journal. Where they are expected at another time: `range.rs`.
 
 use std::collections::VecDeque;
 
