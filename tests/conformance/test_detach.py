@@ -204,6 +204,13 @@ def a_disk_whose_log_is_lost_is_not_detached_and_its_end_says_so(bed):
     assert disk.stop() == 1
     assert "disk 'disk': its write log cannot be read back" in disk.log(), disk.log()
     assert "ended: everything" not in disk.log()
+    # Whoever was told of it decides. No start goes on as if nothing had been.
+    for _ in range(2):
+        refused = bed.run(disk.command, code=None)
+        print(refused.stderr, flush=True)
+        assert refused.returncode == 1 and "disk resolve" in refused.stderr, refused.stderr
+    resolved = bed.run([bed.program, "disk", "resolve", "disk", "--pool", bed.path("pool")])
+    assert "its write log was refused: decide about it" in resolved, resolved
 
 
 @test(forebay_only=True)

@@ -171,7 +171,7 @@ impl DiskPlace {
             (Err(error), EndOfSession::Clean | EndOfSession::Dirty) => {
                 Ok(Some(words::sidecar_left(fence.sidecar.is_some(), &error)))
             }
-            (Err(error), EndOfSession::Detached | EndOfSession::Failed) => {
+            (Err(error), EndOfSession::Detached | EndOfSession::Failed | EndOfSession::Lost) => {
                 Err(anyhow::Error::new(error).context("cannot remove its sidecar"))
             }
         }

@@ -219,7 +219,7 @@ impl Fence {
         match end {
             EndOfSession::Clean => self.write_sidecar(SidecarState::Clean),
             EndOfSession::Dirty => self.write_sidecar(SidecarState::Dirty),
-            EndOfSession::Failed => Ok(()),
+            EndOfSession::Failed | EndOfSession::Lost => Ok(()),
             EndOfSession::Detached => {
                 if let Some(last_write) = self.last_write.take() {
                     last_write.remove();

@@ -340,7 +340,7 @@ impl Owner {
                 pool.settle_up_to(disk, record)?;
             }
             (Some(record), EndOfSession::Dirty) => pool.set_log_end(disk, record)?,
-            (Some(_), EndOfSession::Failed) | (None, _) => {}
+            (Some(_), EndOfSession::Failed | EndOfSession::Lost) | (None, _) => {}
         }
         if is_modified && end != EndOfSession::Detached {
             // Before the last look is final evidence, which takes primary storage as it is.

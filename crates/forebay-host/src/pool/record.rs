@@ -93,6 +93,9 @@ pub enum EndOfSession {
     Detached,
     /// Something failed: as after a crash.
     Failed,
+    /// The same, and its log cannot be read, or not be noted as destaged: no session goes on with it before an administrator
+    /// has decided.
+    Lost,
 }
 
 impl Pool {
@@ -293,7 +296,10 @@ impl Pool {
         );
         // Its shard has written it. Whoever looks at the log from now on judges it by that.
         let reloaded = self.tables.reload_progress(&self.file, number);
-        if end == EndOfSession::Failed || self.has_failed {
+        if end == EndOfSession::Lost && !self.has_failed {
+            self.set_unresolved(number)?;
+        }
+        if matches!(end, EndOfSession::Failed | EndOfSession::Lost) || self.has_failed {
             return Ok(false);
         }
         reloaded?;

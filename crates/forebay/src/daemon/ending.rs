@@ -77,9 +77,8 @@ pub(super) fn end_of_session(disk: &Drained) -> EndOfSession {
     let is_safe = left(disk) == Left::OnPrimaryStorage;
     match disk.log {
         _ if disk.is_detaching && is_safe => EndOfSession::Detached,
-        Some(log) if !log.is_clean && (!log.is_durable || log.is_lost || log.is_revoked) => {
-            EndOfSession::Failed
-        }
+        Some(log) if !log.is_clean && log.is_lost => EndOfSession::Lost,
+        Some(log) if !log.is_clean && (!log.is_durable || log.is_revoked) => EndOfSession::Failed,
         Some(log) if !log.is_clean => EndOfSession::Dirty,
         Some(_) | None if disk.status.is_ok() => EndOfSession::Clean,
         Some(_) | None => EndOfSession::Failed,
@@ -153,12 +152,12 @@ mod tests {
             let detaching = Drained { is_detaching: true, ..disk };
             assert_eq!(end_of_session(&detaching), end_of_detach, "{detaching:?}");
         };
-        use EndOfSession::{Clean, Detached, Dirty, Failed};
+        use EndOfSession::{Clean, Detached, Dirty, Failed, Lost};
         check(disk(None), Ok(Left::OnPrimaryStorage), Clean, Detached);
         check(disk(Some(CLEAN)), Ok(Left::OnPrimaryStorage), Clean, Detached);
         check(disk(Some(DIRTY)), Ok(Left::InLog(1 << 20)), Dirty, Dirty);
         let lost = LogEnd { is_lost: true, ..DIRTY };
-        check(disk(Some(lost)), Err("up to 1 MiB that were acknowledged"), Failed, Failed);
+        check(disk(Some(lost)), Err("up to 1 MiB that were acknowledged"), Lost, Lost);
         let revoked = LogEnd { is_durable: false, is_revoked: true, ..DIRTY };
         check(disk(Some(revoked)), Err("forebay disk resolve db"), Failed, Failed);
         let failed = LogEnd { is_durable: false, ..DIRTY };

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_core::action::NoLease;
 use forebay_core::flash_pool::PairId;
+use forebay_core::flash_pool::disk::DiskFlags;
 use forebay_core::flash_pool::lease::{Holder, Role};
 use forebay_core::flash_pool::progress::Progress;
 use forebay_core::ids::Sequence;
@@ -251,6 +252,20 @@ fn a_session_after_another_one_of_the_same_pool_knows_the_progress_that_its_shar
         let tables = Tables::read(&pool.file, pool.tables.superblock).unwrap();
         assert_eq!(tables.progress(number), progress, "without copy {rotten}");
         file.write_all_at(&page, place).unwrap();
+    }
+}
+
+#[test]
+fn a_log_that_was_lost_is_left_to_an_administrator() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = open(&folder.path().join("flash"), &[share(5, 4)]).unwrap();
+    for (end, is_unresolved) in [(EndOfSession::Failed, false), (EndOfSession::Lost, true)] {
+        let (number, _log) = serve(&mut pool, &wish("db", "file:/db"));
+        assert!(!pool.close(number, end, true, None).unwrap(), "as after a crash");
+        let tables = Tables::read(&pool.file, pool.tables.superblock).unwrap();
+        let record = tables.disk(number).unwrap();
+        assert_eq!(record.flags.has(DiskFlags::UNRESOLVED), is_unresolved, "{end:?}");
+        assert_eq!(record.session, SessionEnd::Running);
     }
 }
 
