@@ -312,13 +312,6 @@ impl Rig {
         self.submit(tag, start, range.len(), Op::CompareAndWrite { buffer, fua });
     }
 
-    /// Tells the engine what was compared.
-    fn compared(&mut self) {
-        for (id, difference) in std::mem::take(&mut self.comparisons) {
-            self.engine.compared(self.now, id, difference, &mut self.actions);
-        }
-    }
-
     fn slice(&mut self, span: Span) -> &mut [u8] {
         &mut self.memory[span.offset as usize..][..span.len as usize]
     }

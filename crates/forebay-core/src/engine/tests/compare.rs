@@ -4,6 +4,13 @@ use super::*;
 use crate::config::{FlashAdmission, OnTimeout};
 
 impl Rig {
+    /// Tells the engine what was compared.
+    pub(super) fn compared(&mut self) {
+        for (id, difference) in std::mem::take(&mut self.comparisons) {
+            self.engine.compared(self.now, id, difference, &mut self.actions);
+        }
+    }
+
     pub(super) fn difference(&self, tag: u64) -> u64 {
         let (_, status, bytes) = self.replied(tag);
         assert_eq!(*status, IoStatus::Miscompare);
