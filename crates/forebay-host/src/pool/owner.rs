@@ -46,15 +46,34 @@ pub type Answer = Box<dyn FnOnce(Leased) + Send>;
 /// Takes the answer whether it is durably known that a ring must not be believed; must not wait.
 pub type VoidAnswer = Box<dyn FnOnce(bool) + Send>;
 
-/// Takes the answer whether reservations are durable; must not wait.
+/// Takes the answer whether reservations are durable; must not wait. It comes also when the owner has ended: "no" then.
 pub type StoredAnswer = Box<dyn FnOnce(bool) + Send>;
+
+/// An answer that somebody waits for without a limit. A drop is a "no", so that no end of the thread swallows it.
+struct Owed(Option<StoredAnswer>);
+
+impl Owed {
+    fn give(mut self, is_stored: bool) {
+        if let Some(answer) = self.0.take() {
+            answer(is_stored);
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(answer) = self.0.take() {
+            answer(false);
+        }
+    }
+}
 
 enum Wish {
     Lease(DiskNumber, Answer),
     Renew(Held, Answer),
     Free(Held),
     Void(DiskNumber, VoidAnswer),
-    Reserve(DiskNumber, Vec<u8>, StoredAnswer),
+    Reserve(DiskNumber, Vec<u8>, Owed),
     Grow(DiskNumber, Evidence, Sender<Result<()>>),
     Modified(DiskNumber, bool, Sender<Result<()>>),
     SizeCache(DiskNumber, (u64, u64), Sender<Result<Vec<Area>>>),
@@ -117,7 +136,7 @@ impl PoolHandle {
 
     /// The reservations of `disk` are to outlive a restart.
     pub fn reserve(&self, disk: DiskNumber, state: Vec<u8>, answer: StoredAnswer) {
-        let _ = self.wishes.send(Wish::Reserve(disk, state, answer));
+        let _ = self.wishes.send(Wish::Reserve(disk, state, Owed(Some(answer))));
     }
 
     /// Gives a segment back.
@@ -220,7 +239,7 @@ impl PoolOwner {
     }
 
     /// Waits until everything that was asked for is done. Whoever still has a handle, a login that never comes to its end
-    /// for instance, is not answered any more.
+    /// for instance, gets no segment any more.
     pub fn join(mut self) {
         let _ = self.wishes.send(Wish::End);
         if let Some(thread) = self.thread.take() {
@@ -303,7 +322,7 @@ impl Owner {
             }
             Wish::Reserve(disk, state, answer) => {
                 let is_stored = lock(&self.pool).set_reservations(disk, state);
-                answer(is_stored);
+                answer.give(is_stored);
             }
             Wish::Free(held) => self.free(held),
             Wish::Grow(disk, seen, answer) => {

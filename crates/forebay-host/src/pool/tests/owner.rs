@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use forebay_core::action::NoLease;
 use forebay_core::flash_pool::PairId;
@@ -175,6 +176,27 @@ fn a_thread_that_panics_is_noticed_and_keeps_nobody_waiting() {
     let error = bed.handle.close(bed.disks[0], ended(EndOfSession::Clean)).unwrap_err();
     assert!(format!("{error:#}").contains("owns the pool has ended"), "{error:#}");
     bed.end();
+}
+
+#[test]
+fn reservations_are_refused_by_an_owner_that_has_ended() {
+    let bed = Bed::new();
+    let (disk, handle) = (bed.disks[0], bed.handle.clone());
+    let (answer, stored) = mpsc::channel();
+    let reserve = || {
+        let answer = answer.clone();
+        let stored = Box::new(move |is_stored| answer.send(is_stored).unwrap());
+        handle.reserve(disk, vec![1; 40], stored);
+    };
+    // One waits in the queue when the thread panics, another one comes later.
+    let held_up = lock(&bed.pool);
+    handle.lease(disk, Box::new(|_| panic!("planted")));
+    reserve();
+    drop(held_up);
+    assert_eq!(stored.recv_timeout(Duration::from_secs(10)), Ok(false));
+    bed.end();
+    reserve();
+    assert_eq!(stored.recv_timeout(Duration::from_secs(10)), Ok(false));
 }
 
 /// A loss of power may take some of the pages that say which segments are free: what is left of the log must not look
