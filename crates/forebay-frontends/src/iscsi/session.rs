@@ -13,12 +13,13 @@
 //! An initiator's error costs the command while the stream can be followed. Otherwise it costs
 //! the connection: an impossible header, a wrong digest, a PDU longer than was agreed on.
 //!
-//! Limits: [`WINDOW`] commands and [`IMMEDIATE_MAX`] immediate ones, [`BYTES_MAX`] of memory, PDUs of
-//! [`SEGMENT_MAX`] bytes of data.
+//! Limits: [`WINDOW`] commands and [`IMMEDIATE_MAX`] immediate ones, [`BYTES_MAX`] of memory, or
+//! [`WITH_OTHERS_MAX`] where units wait for each other, PDUs of [`SEGMENT_MAX`] bytes of data.
 //!
 //! Follows RFC 7143 with error recovery level 0.
 
 use forebay_core::action::{Buffer, Span};
+use forebay_core::geometry::REQUEST_MAX;
 use forebay_core::ids::Nanos;
 
 use crate::scsi::{Response, Status};
@@ -52,6 +53,9 @@ pub const WINDOW: u32 = 128;
 pub const IMMEDIATE_MAX: u32 = 16;
 /// Bytes of the disks' memory that the tasks of a session have, unless one task alone has more.
 pub const BYTES_MAX: u64 = 16 << 20;
+/// The same with one task of each unit that has nothing of those: whatever one unit has, there is room for the longest of
+/// another.
+pub const WITH_OTHERS_MAX: u64 = 2 * REQUEST_MAX;
 /// Time for all data of a command.
 pub const DATA_TIME_MAX: Nanos = Nanos::from_millis(30_000);
 

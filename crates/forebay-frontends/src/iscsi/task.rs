@@ -117,9 +117,10 @@ impl Task {
         matches!(self.sink, Sink::Memory(_))
     }
 
-    /// True when it reads for the initiator: that takes room in the session once it is begun.
-    pub fn is_read(&self) -> bool {
-        matches!(self.work.medium, Some(Medium::Read { .. }))
+    /// True when it reads for the initiator, or its data wait for memory: that takes room in the session once it is begun.
+    pub fn needs_room(&self) -> bool {
+        let is_read = matches!(self.work.medium, Some(Medium::Read { .. }));
+        is_read || self.phase == Phase::Collecting
     }
 }
 

@@ -54,8 +54,9 @@ impl Connection {
         while let Some(key) = self.session.wanting(device, &passed) {
             let wanted = self.session.task(key).data.wanted;
             if !self.session.has_room(key, wanted.into()) {
-                // It came before the others, and has it first.
-                break;
+                // It came before the others of its unit, and has it first.
+                passed.for_room(self.session.task(key));
+                continue;
             }
             match self.give_memory(cx, device, key) {
                 true => found = true,

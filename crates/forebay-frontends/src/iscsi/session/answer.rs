@@ -166,7 +166,7 @@ impl Session {
             let unit = unit.expect("memory is of a disk");
             self.waiting.released.push((unit, memory.buffer));
         }
-        self.waiting.bytes -= bytes;
+        self.waiting.remove(unit, bytes);
     }
 
     /// A task does nothing on the medium, and is answered when its data have come: those after it do not wait for these.

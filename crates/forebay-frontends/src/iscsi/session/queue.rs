@@ -3,6 +3,10 @@
 //!
 //! **Room.** A session has [`BYTES_MAX`] of that memory. Who finds no room goes before all that came later, be they reads
 //! or writes: else writes of a guest that has many would keep its reads waiting, and small ones a large one.
+//!
+//! A disk that does not answer keeps what its tasks have. So a unit that has nothing of it may begin one task all the same,
+//! up to [`WITH_OTHERS_MAX`] over all units. Then only those of its unit go before, and those of others that have nothing:
+//! the rest wait for their own unit, and begin at the latest when that has nothing.
 
 use std::collections::VecDeque;
 
@@ -10,7 +14,7 @@ use forebay_core::action::Buffer;
 use forebay_core::ids::Nanos;
 
 use super::super::task::{Counted, Memory, Phase, Sink, Task};
-use super::{BYTES_MAX, Device, Response, Session, Status};
+use super::{BYTES_MAX, Device, Response, Session, Status, WITH_OTHERS_MAX};
 
 /// The tasks that wait, and the disks' memory that a session has.
 #[derive(Debug, Default)]
@@ -22,7 +26,9 @@ pub(super) struct Waiting {
     /// Memory of tasks that are gone.
     pub(super) released: Vec<(usize, Buffer)>,
     /// Bytes of memory that tasks have.
-    pub(super) bytes: u64,
+    bytes: u64,
+    /// The same of each unit, by its place; none for those beyond.
+    of_units: Vec<u64>,
     /// How many tasks have come.
     tasks: u64,
     /// How many wait for room.
@@ -35,6 +41,28 @@ impl Waiting {
         self.tasks += 1;
         self.tasks - 1
     }
+
+    /// Tasks of a unit have so many more bytes of memory.
+    fn add(&mut self, unit: usize, bytes: u64) {
+        if self.of_units.len() <= unit {
+            self.of_units.resize(unit + 1, 0);
+        }
+        self.of_units[unit] += bytes;
+        self.bytes += bytes;
+    }
+
+    /// They have so many less.
+    pub(super) fn remove(&mut self, unit: Option<usize>, bytes: u64) {
+        if let Some(of_unit) = unit.and_then(|unit| self.of_units.get_mut(unit)) {
+            *of_unit -= bytes;
+        }
+        self.bytes -= bytes;
+    }
+
+    /// Tasks of a unit have no memory.
+    fn has_none(&self, unit: Option<usize>) -> bool {
+        unit.and_then(|unit| self.of_units.get(unit)).is_none_or(|bytes| *bytes == 0)
+    }
 }
 
 /// The tasks that are passed, because one of them has to wait, so that others do not wait behind it.
@@ -42,19 +70,19 @@ impl Waiting {
 pub struct Passed {
     /// Those of a unit without memory, or all of it.
     units: Vec<(Option<usize>, bool)>,
-    /// All reads from this number on: one waits for room in the session.
-    reads: Option<u64>,
+    /// Those of a unit that need room, from this number on: one waits for room in the session.
+    for_room: Vec<(Option<usize>, u64)>,
 }
 
 impl Passed {
-    /// This one waits for room in the session. No read that came later is to take it first.
+    /// This one waits for room in the session. None of its unit that came later is to take it first.
     pub fn for_room(&mut self, task: &Task) {
-        self.reads = Some(self.reads.map_or(task.number, |number| number.min(task.number)));
+        self.for_room.push((task.unit, task.number));
     }
 
     fn has(&self, task: &Task) -> bool {
-        let comes_later = self.reads.is_some_and(|number| task.number >= number);
-        comes_later && task.is_read() || self.has_unit_of(task)
+        let comes_later = |it: &(_, _)| it.0 == task.unit && task.number >= it.1;
+        task.needs_room() && self.for_room.iter().any(comes_later) || self.has_unit_of(task)
     }
 
     fn has_unit_of(&self, task: &Task) -> bool {
@@ -175,34 +203,39 @@ impl Session {
         self.task_mut(key).phase = Phase::Running;
     }
 
-    /// Whether a task that may begin may have so many more bytes of memory now. One task alone always may, but none that came
-    /// later than one that waits for room.
+    /// Whether a task that may begin may have so many more bytes of memory now. One task alone always may, of the session or
+    /// beside other units, but none that came later than one that waits for the same room.
     pub fn has_room(&mut self, key: u32, bytes: u64) -> bool {
-        let fits = self.waiting.bytes == 0 || self.waiting.bytes + bytes <= BYTES_MAX;
-        if fits && self.waiting.for_room == 0 {
+        let waiting = &self.waiting;
+        let fits = waiting.bytes == 0 || waiting.bytes + bytes <= BYTES_MAX;
+        if fits && waiting.for_room == 0 {
             return true;
         }
-        let number = self.task(key).number;
-        let goes_before = |it: &u32| {
-            let task = self.task(*it);
-            task.waits_for_room && task.number < number
+        let Task { unit, number, .. } = *self.task(key);
+        let fits_beside = waiting.has_none(unit) && waiting.bytes + bytes <= WITH_OTHERS_MAX;
+        let all = waiting.wanting.iter().chain(&waiting.ready).map(|key| self.task(*key));
+        let mut before = all.filter(|task| task.waits_for_room && task.number < number);
+        let has_room = match fits_beside {
+            true => !before.any(|task| task.unit == unit || waiting.has_none(task.unit)),
+            false => fits && before.next().is_none(),
         };
-        let mut waiting = self.waiting.wanting.iter().chain(&self.waiting.ready);
-        let has_room = fits && !waiting.any(goes_before);
         self.note_room(key, has_room);
         has_room
     }
 
     /// A task has memory, or is about to be answered with it.
     pub fn charge(&mut self, key: u32, bytes: u64) {
-        self.task_mut(key).bytes += bytes;
-        self.waiting.bytes += bytes;
+        let task = self.task_mut(key);
+        task.bytes += bytes;
+        let unit = task.unit.expect("memory is of a disk");
+        self.waiting.add(unit, bytes);
     }
 
     /// A task's resources for one of its requests are free.
     pub fn discharge(&mut self, key: u32) {
-        let bytes = std::mem::take(&mut self.task_mut(key).bytes);
-        self.waiting.bytes -= bytes;
+        let task = self.task_mut(key);
+        let (unit, bytes) = (task.unit, std::mem::take(&mut task.bytes));
+        self.waiting.remove(unit, bytes);
     }
 
     /// A task at work waits for the engine to take its next request.

@@ -166,6 +166,62 @@ fn a_read_at_the_head_of_the_queue_lets_one_that_came_before_have_the_room() {
     assert!(session.has_room(read, 2048) && session.has_room(head, 512));
 }
 
+#[test]
+fn a_disk_that_does_not_answer_keeps_no_room_from_other_units() {
+    let mut world = World::one(Rules::default());
+    world.device.add(super::units::unit(5, 7));
+    let other = |pdu: Pdu| Pdu { lun: Lun::new(5).unwrap().encode(), ..pdu };
+    for test in [command(0, 9, 0, 0), other(command(0, 9, 0, 0))] {
+        while world.send(0, test, &[])[0].end().0 != 0 {}
+    }
+    world.send(0, command(READ, 1, 1, 512), &[]);
+    world.send(0, command(READ, 2, 1, 512), &[]);
+    world.send(0, other(command(READ, 3, 1, 512)), &[]);
+    world.send(0, other(command(READ, 4, 1, 512)), &[]);
+    let (session, device) = (&mut world.sessions[0], &mut world.device);
+    let [hung, behind, first, second] = [1, 2, 3, 4].map(|tag| session.tasks.find(tag).unwrap());
+    session.charge(hung, BYTES_MAX);
+    session.ready(device, &Passed::default());
+    session.start();
+    let mut passed = Passed::default();
+    assert_eq!(session.ready(device, &passed), Some(behind));
+    assert!(!session.has_room(behind, 512));
+    passed.for_room(session.task(behind));
+    assert_eq!(session.ready(device, &passed), Some(first), "its unit has nothing");
+    assert!(!session.has_room(first, WITH_OTHERS_MAX - BYTES_MAX + 512));
+    assert!(session.has_room(first, REQUEST_MAX));
+    session.charge(first, 512);
+    session.start();
+    assert_eq!(session.ready(device, &passed), Some(second));
+    assert!(!session.has_room(second, 512), "one at a time");
+    passed.for_room(session.task(second));
+    assert_eq!(session.ready(device, &passed), None);
+    // Writes that wait for memory wait for their own unit as well.
+    let mut out = Vec::new();
+    let [write, of_other] =
+        [command(WRITE, 5, 1, 512), other(command(WRITE, 6, 1, 512))].map(|it| {
+            let bytes = Pdu { cmd_sn: session.counts.exp_cmd_sn, ..it }.encode();
+            let Ok((_, Step::Memory(key))) = session.next(device, &bytes, &mut out) else {
+                panic!()
+            };
+            assert!(!session.has_room(key, 512));
+            session.hold(device, key, &mut out);
+            key
+        });
+    session.discharge(first);
+    assert!(!session.has_room(of_other, 512), "a read of its unit came before");
+    assert!(session.has_room(second, 512));
+    let mut passed = Passed::default();
+    assert_eq!(session.wanting(device, &passed), Some(write));
+    assert!(!session.has_room(write, 512));
+    passed.for_room(session.task(write));
+    assert_eq!(session.wanting(device, &passed), Some(of_other));
+    assert!(session.has_room(of_other, 512));
+    // It answers: all is as before.
+    session.discharge(hung);
+    assert!(session.has_room(behind, 512) && session.has_room(write, 512));
+}
+
 /// MODE SELECT that turns the write cache off.
 fn turn_cache_off(world: &mut World, session: usize, tag: u32) -> Vec<Answered> {
     let list = [&[0, 0, 0, 0, 8, 18][..], &[0; 18]].concat();

@@ -2,7 +2,7 @@ use super::*;
 
 const REPORT_LUNS: u8 = 0xa0;
 
-fn unit(lun: u16, disk: u32) -> Unit {
+pub(super) fn unit(lun: u16, disk: u32) -> Unit {
     unit_of(Some([7; 16]), lun, disk)
 }
 
