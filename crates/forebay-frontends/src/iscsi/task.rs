@@ -109,6 +109,8 @@ pub struct Work {
     pub needed: u64,
     /// How far it is, in the words of whoever does it.
     pub progress: u64,
+    /// What an ORWRITE has read, and is to replace.
+    pub found: Vec<u8>,
 }
 
 impl Task {

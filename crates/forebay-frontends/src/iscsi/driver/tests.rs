@@ -174,6 +174,56 @@ fn a_part_whose_disk_ends_while_it_is_held_does_not_keep_a_session_that_its_init
 }
 
 #[test]
+fn an_or_write_that_has_read_waits_for_memory_without_another_read() {
+    const BLOCKS: [u8; 4096] = [5; 4096];
+    let command = |cmd_sn: u32, cdb: [u8; 16], data: &[u8]| {
+        let (is_final, reads, writes, attribute) = (true, false, !data.is_empty(), 1);
+        let expected_len = data.len() as u32;
+        let command = Command { is_final, reads, writes, attribute, expected_len, cdb };
+        let (tag, request, data_len) = (cmd_sn, Request::Command(command), data.len());
+        let pdu =
+            Pdu { is_immediate: false, ahs_len: 0, data_len, lun: [0; 8], tag, cmd_sn, request };
+        [&pdu.encode()[..], data].concat()
+    };
+    let or_write = [0x8b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
+    let (_peer, newcomer) =
+        session([command(0, [0; 16], &[]), command(1, or_write, &BLOCKS)].concat());
+    let mut reactor = Reactor::new(8, None).unwrap();
+    let mut disk = OneDisk(disk(&mut reactor));
+    let tokens = Tokens { recv: Token(0), send: Token(1) };
+    let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+    let mut client = Box::new(newcomer).start(&mut cx, 0, tokens).unwrap();
+    client.flush(&mut cx);
+    assert!(!client.wants_resume(), "the read is with the engine");
+    // Others have all of the memory when it is answered.
+    let range = ByteRange::at(1 << 20, 4096);
+    let taken: Vec<_> = std::iter::from_fn(|| cx.write_buffer(DiskId(0), range)).collect();
+    let (tag, submitted) = (RequestTag(0), Nanos(0));
+    let data = ReplyData::Slots { first: 0, count: 1 };
+    let reply = Reply { tag, status: IoStatus::Ok, submitted, data };
+    let found = Span { offset: taken[0].span.offset, len: 4096 };
+    cx.port(DiskId(0)).memory.write_at(found.offset, &[0x30; 4096]);
+    let answer = Answer { disk: DiskId(0), reply: &reply, slices: &[found], extents: &[] };
+    client.on_reply(&mut cx, answer);
+    for _ in 0..2 {
+        assert!(client.wants_resume() && !client.resume(&mut cx), "it waits");
+    }
+    for buffer in taken {
+        cx.release(DiskId(0), buffer);
+    }
+    while client.wants_resume() {
+        let port = cx.port(DiskId(0));
+        port.engine.proceed(Nanos(0), &mut port.actions);
+        client.resume(&mut cx);
+    }
+    // What it read is replaced, if it is still there, by that with its own bits.
+    let reply = Reply { tag, status: IoStatus::Miscompare, submitted, data: ReplyData::None };
+    let answer = Answer { disk: DiskId(0), reply: &reply, slices: &[], extents: &[] };
+    client.on_reply(&mut cx, answer);
+    assert!(!client.wants_resume(), "it reads anew, since somebody came between");
+}
+
+#[test]
 fn a_write_same_that_finds_no_place_waits_and_gives_the_engine_nothing_to_do() {
     const BLOCK: [u8; 512] = [7; 512];
     let command = |cmd_sn: u32, cdb: [u8; 16], data: &[u8]| {

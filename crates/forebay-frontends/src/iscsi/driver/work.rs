@@ -6,7 +6,7 @@
 //! | Write, CompareAndWrite | the same, from the memory into which the data were received |
 //! | Verify, Compare | reads of [`CHUNK`] bytes |
 //! | WriteSame | zeroes: WriteZeroes; otherwise writes of [`CHUNK`] bytes |
-//! | OrWrite | a read, and a compare-and-write of what was read, until nobody came between |
+//! | OrWrite | a read into the heap, and a compare-and-write of that, until nobody came between |
 //! | Zero, Unmap | WriteZeroes of each range |
 //!
 //! A task whose request the engine cannot take now stays at the front of those that are ready.
@@ -118,8 +118,12 @@ impl Connection {
             Medium::Compare { range, .. } => {
                 (rest(range, progress, CHUNK), Op::Read { no_admit: false })
             }
-            Medium::OrWrite { range, .. } => {
-                (rest(range, progress, COMPARE_MAX), Op::Read { no_admit: false })
+            Medium::OrWrite { range, fua } => {
+                let range = rest(range, progress, COMPARE_MAX);
+                if !task.work.found.is_empty() {
+                    return self.or_write(cx, device, (disk, key), range, fua);
+                }
+                (range, Op::Read { no_admit: false })
             }
             Medium::Write { range, fua } => {
                 let range = first(range, taken.into());
@@ -321,14 +325,14 @@ impl Connection {
         let spans = spans_of(reply, slices);
         match medium {
             Medium::OrWrite { .. } if has_data(reply) => {
-                let asked = self.or_write(cx, device, disk, key, spans);
+                let memory = &cx.port(disk).memory;
+                let found = &mut self.session.task_mut(key).work.found;
+                spans.for_each(|span| memory.append_to(span.offset, span.len, found));
                 release(cx, disk, reply);
                 self.session.discharge(key);
-                match asked {
-                    // Without memory now it begins anew with the read.
-                    Asked::Busy => self.session.requeue(key),
-                    Asked::Reserved => self.end(device, key, Done::Status(IoStatus::Reserved)),
-                    Asked::Yes | Asked::NoRoom | Asked::Nothing | Asked::Never => {}
+                // Not now: it waits with what it has read among those that are ready.
+                if self.ask(cx, device, key) == Asked::Busy {
+                    self.session.requeue(key);
                 }
                 return;
             }
@@ -369,31 +373,30 @@ impl Connection {
         &mut self,
         cx: &mut Context<'_>,
         device: &mut Device,
-        disk: DiskId,
-        key: u32,
-        spans: impl Iterator<Item = Span>,
+        (disk, key): (DiskId, u32),
+        range: ByteRange,
+        fua: bool,
     ) -> Asked {
+        if cx.port(disk).engine.is_full() {
+            // Memory that is taken and given back would tell everybody to try again.
+            return Asked::Busy;
+        }
         let task = self.session.task(key);
-        let (Some(Medium::OrWrite { range, fua }), Sink::Bytes(data)) =
-            (&task.work.medium, &task.sink)
-        else {
-            return Asked::Never;
-        };
-        let range = rest(*range, task.work.progress, COMPARE_MAX);
-        let fua = *fua;
+        let Sink::Bytes(data) = &task.sink else { return Asked::Never };
         let Some(memory) = compare_memory(cx, disk, range) else { return Asked::Busy };
-        let found = &mut self.scratch;
-        found.clear();
-        let arena = &cx.port(disk).memory;
-        spans.for_each(|span| arena.append_to(span.offset, span.len, found));
-        arena.write_at(memory.first.offset, found);
+        let (found, combined) = (&task.work.found, &mut self.scratch);
         let data = &data[task.work.progress as usize..][..found.len()];
-        found.iter_mut().zip(data).for_each(|(byte, more)| *byte |= more);
-        arena.write_at(memory.second.offset, found);
+        combined.clear();
+        combined.extend(found.iter().zip(data).map(|(byte, more)| byte | more));
+        let arena = &cx.port(disk).memory;
+        arena.write_at(memory.first.offset, found);
+        arena.write_at(memory.second.offset, combined);
         let op = Op::CompareAndWrite { buffer: memory.buffer, fua };
         let asked = self.submit(cx, device, (disk, key), range, op);
-        if asked != Asked::Yes {
-            cx.release(disk, memory.buffer);
+        match asked {
+            // If somebody came between, it is read anew.
+            Asked::Yes => self.session.task_mut(key).work.found.clear(),
+            _ => cx.release(disk, memory.buffer),
         }
         asked
     }

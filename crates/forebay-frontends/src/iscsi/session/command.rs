@@ -7,6 +7,7 @@
 //!                                                on_data_out ──┘
 //! ```
 
+use forebay_core::geometry::COMPARE_MAX;
 use forebay_core::ids::Nanos;
 
 use super::super::codec::{Answer, Command, NO_TAG, Pdu};
@@ -182,7 +183,12 @@ impl Session {
         if wants_memory {
             return Step::Memory(key);
         }
-        if !self.set_aside(device, key, wanted, false) {
+        // A part of it is read to be combined with the data, and waits for memory of the disk on the heap.
+        let reads = match self.task(key).work.medium {
+            Some(Medium::OrWrite { .. }) => wanted.min(COMPARE_MAX as u32),
+            _ => 0,
+        };
+        if !self.set_aside(device, key, wanted + reads, false) {
             self.answer(device, key, Response::of(Status::Busy), out);
             return Step::Done;
         }
