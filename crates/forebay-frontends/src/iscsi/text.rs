@@ -22,6 +22,9 @@ pub enum BadText {
     /// It has too many keys.
     #[error("more than {KEYS_MAX} keys")]
     TooMany,
+    /// A key comes again.
+    #[error("a key that was said twice")]
+    Twice,
     /// A name or a value is not what the protocol allows.
     #[error("a key or a value that the protocol does not allow")]
     Malformed,

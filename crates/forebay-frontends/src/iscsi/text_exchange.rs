@@ -3,7 +3,8 @@
 //! ```text
 //! Text C=1 ──► empty answer    Text ──► first piece, transfer tag    empty Text, tag ──► next piece …
 //! ```
-//! Limits: one exchange at a time; a new request begins anew.
+//! Limits: one exchange at a time; a new request begins anew. A key that is said twice is an error: an answer is
+//! as long as one answer to each key.
 
 use super::codec::{Answer, NO_TAG};
 use super::text::{self, Assembly, BadText};
@@ -16,8 +17,9 @@ const TRANSFER_TAG: u32 = 1;
 pub struct Exchange {
     segment_max: usize,
     request: Assembly,
-    /// What is left of the answer.
     answer: Vec<u8>,
+    /// So much of it was sent.
+    sent: usize,
 }
 
 /// A piece of an answer.
@@ -40,14 +42,14 @@ impl Piece {
 impl Exchange {
     /// For an initiator that takes `segment_max` bytes in one PDU.
     pub fn new(segment_max: usize) -> Exchange {
-        Exchange { segment_max, request: Assembly::default(), answer: Vec::new() }
+        Exchange { segment_max, request: Assembly::default(), answer: Vec::new(), sent: 0 }
     }
 
     /// Takes the text of one PDU, lets `key` answer each key of a whole request, and has the next piece
     /// of the answer.
     ///
     /// # Errors
-    /// It is no text.
+    /// It is no text, or says a key twice.
     pub fn take(
         &mut self,
         data: &[u8],
@@ -57,7 +59,7 @@ impl Exchange {
     ) -> Result<Piece, BadText> {
         let asks_for_more = transfer_tag == TRANSFER_TAG && data.is_empty() && !goes_on;
         if !asks_for_more {
-            self.answer.clear();
+            (self.answer, self.sent) = (Vec::new(), 0);
             // A request that begins, whatever became of the one before.
             if transfer_tag == NO_TAG {
                 self.request = Assembly::default();
@@ -65,14 +67,22 @@ impl Exchange {
             let Some(request) = self.request.add(data, goes_on)? else {
                 return Ok(Piece { text: Vec::new(), is_final: false, goes_on: false });
             };
-            for (name, value) in text::keys(&request)? {
+            let keys = text::keys(&request)?;
+            let is_said_before = |at| keys[..at].iter().any(|(name, _)| *name == keys[at].0);
+            if (0..keys.len()).any(is_said_before) {
+                return Err(BadText::Twice);
+            }
+            for (name, value) in keys {
                 key(name, value, &mut self.answer);
             }
         }
-        let len = self.answer.len().min(self.segment_max);
-        let rest = self.answer.split_off(len);
-        let text = std::mem::replace(&mut self.answer, rest);
-        let is_final = self.answer.is_empty();
+        let left = &self.answer[self.sent..];
+        let text = left[..left.len().min(self.segment_max)].to_vec();
+        self.sent += text.len();
+        let is_final = self.sent == self.answer.len();
+        if is_final {
+            (self.answer, self.sent) = (Vec::new(), 0);
+        }
         Ok(Piece { text, is_final, goes_on: !is_final })
     }
 }
@@ -95,6 +105,16 @@ mod tests {
         assert_eq!((&piece.text[..], piece.is_final), (&b"6789\0"[..], true));
         let piece = take(b"", TRANSFER_TAG);
         assert_eq!((&piece.text[..], piece.is_final), (&b""[..], true));
+    }
+
+    #[test]
+    fn a_key_that_is_said_twice_is_answered_once_at_most() {
+        let mut exchange = Exchange::new(100);
+        let mut answered = 0;
+        let twice = exchange.take(b"A=1\0B=2\0A=1\0", false, NO_TAG, |_, _, _| answered += 1);
+        assert_eq!((twice, answered), (Err(BadText::Twice), 0));
+        let again = exchange.take(b"A=1\0", false, NO_TAG, |_, _, _| answered += 1);
+        assert!(again.is_ok() && answered == 1, "each exchange has its own keys");
     }
 
     #[test]
