@@ -320,7 +320,9 @@ impl Login {
         let find = |name| keys.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         if self.peer.initiator.is_empty() {
             let initiator = find("InitiatorName").ok_or(Refusal::MissingKey)?;
-            if initiator.is_empty() || initiator.len() > NAME_MAX {
+            // Not more strictly: QEMU names itself after its virtual machine, whatever that is called.
+            let is_line = !initiator.chars().any(char::is_control);
+            if initiator.is_empty() || initiator.len() > NAME_MAX || !is_line {
                 return Err(Refusal::Malformed);
             }
             initiator.clone_into(&mut self.peer.initiator);

@@ -30,7 +30,9 @@ impl PduLog {
     /// The log of a session of `initiator`.
     pub fn new(lines: Arc<dyn Lines>, initiator: &Initiator) -> PduLog {
         let isid: String = initiator.isid.iter().map(|byte| format!("{byte:02x}")).collect();
-        PduLog { lines, name: format!("{},{isid}", initiator.name) }
+        // One word: the initiator makes it up.
+        let name = initiator.name.replace(char::is_whitespace, "_");
+        PduLog { lines, name: format!("{name},{isid}") }
     }
 
     /// The session begins, or ends.

@@ -69,7 +69,7 @@ impl Lines for Said {
 fn the_log_has_each_header_once_and_no_data() {
     let said = Arc::new(Said::default());
     let mut world = World::one(Rules::default());
-    let initiator = Initiator { name: "iqn.2026-01.x:h".to_owned(), isid: [1; 6] };
+    let initiator = Initiator { name: "iqn.2026-01.x:h\u{2028}1".to_owned(), isid: [1; 6] };
     world.sessions[0].terms.log = Some(PduLog::new(said.clone(), &initiator));
     let asked = world.send(0, command(WRITE, 7, 2, 1024), &[0xa5; 512]);
     world.send(0, data_out(7, asked[0].word(20), 0, 512, true), &[0xa5; 512]);
@@ -85,7 +85,7 @@ fn the_log_has_each_header_once_and_no_data() {
     let said = said.0.lock().unwrap();
     let words: Vec<&str> = said.iter().map(|line| line.split(' ').nth(2).unwrap()).collect();
     assert_eq!(words, ["Command", "R2T", "Data-Out", "Response", "NOP-Out", "NOP-In"]);
-    let first = "iqn.2026-01.x:h,010101010101 > Command tag 7 lun 0 data 512 01a1";
+    let first = "iqn.2026-01.x:h_1,010101010101 > Command tag 7 lun 0 data 512 01a1";
     assert!(said[0].starts_with(first), "{}", said[0]);
     assert!(said.iter().all(|line| !line.contains("a5a5") && line.len() < 200), "{said:?}");
 }
