@@ -440,9 +440,10 @@ impl Device {
         }
     }
 
-    /// Room on the heap for `bytes` of data, or of a list of parameters; false when there is none.
+    /// Room on the heap for `bytes` of data, or of a list of parameters; false when there is none. Who is alone has it.
     pub fn hold(&mut self, bytes: usize, is_list: bool) -> bool {
-        let fits = self.held + bytes <= HELD_MAX + if is_list { LISTS_MAX } else { 0 };
+        let max = HELD_MAX + if is_list { LISTS_MAX } else { 0 };
+        let fits = self.held == 0 || self.held + bytes <= max;
         self.held += if fits { bytes } else { 0 };
         fits
     }
