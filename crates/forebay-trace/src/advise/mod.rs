@@ -185,7 +185,7 @@ pub struct Advice {
     /// All requests, as advised.
     pub after: Latency,
     /// Bytes that go to flash in a day when the cache is warm, as in the second half of the requests; none: the trace has no
-    /// times, or that half is shorter than a second.
+    /// times, or is shorter than a second.
     pub flash_written_per_day: Option<f64>,
     /// Times that all flash there is is written in a day by this disk.
     pub drive_writes_per_day: Option<f64>,

@@ -203,8 +203,8 @@ pub struct Wear {
     pub index_bytes: u64,
     /// All of it.
     pub bytes: u64,
-    /// Written in a day when the cache is warm: at the rate of the second half of the requests. None: requests did not come on a
-    /// clock, or that half of them for less than a second.
+    /// Written in a day when the cache is warm: all requests count as those of the second half do. None: requests did not come
+    /// on a clock, or for less than a second.
     pub bytes_per_day: Option<f64>,
     /// Times that all of the disk's flash is written in a day.
     pub drive_writes_per_day: Option<f64>,
@@ -339,9 +339,9 @@ pub(super) fn reads_answered(counters: &Counters) -> (u64, u64) {
     (counters.reads, counters.read_hits())
 }
 
-/// Bytes that were written to flash.
-pub(super) fn flash_bytes(written: &Written) -> u64 {
-    written.cache + written.log + written.ring + written.notes
+/// Bytes that were written to the cache on flash and to its index.
+pub(super) fn cache_bytes(written: &Written) -> u64 {
+    written.cache + written.ring
 }
 
 fn wear(survey: &Survey, settings: &Settings, pacing: Pacing, ran: &Ran) -> Option<Wear> {
@@ -350,19 +350,24 @@ fn wear(survey: &Survey, settings: &Settings, pacing: Pacing, ran: &Ran) -> Opti
         return None;
     }
     let written = &ran.written;
-    let index_bytes = written.ring + written.notes;
-    let bytes = flash_bytes(written);
-    // What fills the cache is written once.
-    let warm = ran.parts.warm().filter(|_| pacing == Pacing::Trace);
-    let per_day = warm.and_then(|part| {
-        let seconds = survey.summary.duration_ns.saturating_sub(part.start.0) as f64 / SECOND;
-        (seconds >= 1.0).then(|| (bytes - part.written) as f64 * DAY / seconds)
+    let seconds = survey.summary.duration_ns as f64 / SECOND;
+    let is_on_clock = pacing == Pacing::Trace && seconds >= 1.0;
+    let warm = ran.parts.warm().filter(|_| is_on_clock);
+    let per_day = warm.map(|(part, share)| {
+        // What fills the cache is written once, so each request counts as those of the second half do. The time is all of the
+        // trace's: half of its requests may come in a batch, and the hours of that half tell nothing of a day.
+        let as_when_warm = (cache_bytes(written) - part.cached) as f64 / share;
+        // The first half may write more than the second one. Nothing but what the cache holds can be its fill.
+        let beyond_fill = written.cache.saturating_sub(settings.config.flash_bytes) as f64;
+        // The log is written alike whether the cache is cold or warm.
+        let logged = (written.log + written.notes) as f64;
+        (as_when_warm.max(beyond_fill) + logged) * DAY / seconds
     });
     Some(Wear {
         cache_bytes: written.cache,
         log_bytes: written.log,
-        index_bytes,
-        bytes,
+        index_bytes: written.ring + written.notes,
+        bytes: cache_bytes(written) + written.log + written.notes,
         bytes_per_day: per_day,
         drive_writes_per_day: per_day.map(|per_day| per_day / size as f64),
         lifetime_days: settings

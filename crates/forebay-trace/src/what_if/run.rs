@@ -8,7 +8,7 @@ use forebay_core::stats::Statistics;
 use forebay_timed::{Ask, Timed, Written};
 
 use super::arrivals::Arrivals;
-use super::outcome::{Answers, Latencies, flash_bytes, reads_answered};
+use super::outcome::{Answers, Latencies, cache_bytes, reads_answered};
 use super::room::RoomWaits;
 use super::slices::Parts;
 use super::{Pacing, Settings, Survey, refused};
@@ -186,7 +186,7 @@ impl<'a> WhatIfRun<'a> {
             let number = self.parts.number();
             let part = self.parts.at(number);
             part.answered = reads_answered(&statistics.counters);
-            part.written = flash_bytes(&self.timed.written);
+            part.cached = cache_bytes(&self.timed.written);
         }
         let (part, waited_ns) = (self.parts.number(), self.room.until_arrival(came));
         let asked = Asked { came, op: record.op, part, pieces, waited_ns };

@@ -17,8 +17,10 @@ pub(super) struct Part {
     writes: (u64, u64),
     /// Reads answered, and those from the cache, when it began.
     pub answered: (u64, u64),
-    /// Bytes that flash had been written when it began.
-    pub written: u64,
+    /// Requests of earlier parts.
+    come: u64,
+    /// Bytes that the cache on flash and its index had been written when it began.
+    pub cached: u64,
     pub dirty_max: u64,
 }
 
@@ -49,10 +51,11 @@ impl Parts {
     /// Another request has come; true when it is the first one of a part.
     pub fn next(&mut self, at: Nanos) -> bool {
         let part = u128::from(self.come) * u128::from(COUNT) / u128::from(self.requests);
+        let come = self.come;
         self.come += 1;
         let is_first = part as usize >= self.all.len() && self.all.len() < COUNT as usize;
         if is_first {
-            self.all.push(Part { start: at, ..Part::default() });
+            self.all.push(Part { start: at, come, ..Part::default() });
         }
         is_first
     }
@@ -67,9 +70,10 @@ impl Parts {
         &mut self.all[number as usize]
     }
 
-    /// The first part of the second half; `None`: there is no first half.
-    pub fn warm(&self) -> Option<&Part> {
-        self.all.get(self.all.len() / 2).filter(|_| self.all.len() > 1)
+    /// The first part of the second half, and the share of all requests in that half; `None`: there is no first half.
+    pub fn warm(&self) -> Option<(&Part, f64)> {
+        let part = self.all.get(self.all.len() / 2).filter(|_| self.all.len() > 1)?;
+        Some((part, (self.come - part.come) as f64 / self.come as f64))
     }
 
     /// The last part, where there is one.

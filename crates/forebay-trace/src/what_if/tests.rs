@@ -1,3 +1,5 @@
+mod wear;
+
 use forebay_backends::model::ModelConfig;
 use forebay_core::config::{
     DestageOrder, FlashAdmission, GridOffset, Mode, SequentialBypass, WriteLogConfig,
@@ -254,37 +256,6 @@ fn a_cache_takes_load_off_storage_and_time_off_reads() {
     assert!((flash.drive_writes_per_day.expect("it has times") / drive - 1.0).abs() < 1e-9);
     let life = (1u64 << 50) as f64 / per_day;
     assert!((flash.lifetime_days.expect("it was given") / life - 1.0).abs() < 1e-9);
-}
-
-#[test]
-fn the_flash_of_a_warm_cache_is_worn_by_what_it_is_written_then() {
-    let day = 86_400.0;
-    let wear = |writes: &dyn Fn(u64) -> bool, interval_ns: u64| {
-        let record = |number: u64| Record {
-            time_ns: number * interval_ns,
-            op: if writes(number) { Op::Write } else { Op::Read },
-            offset: number % 100 * PAGE,
-            len: PAGE as u32,
-            device: 0,
-            latency_ns: None,
-        };
-        let records: Vec<Record> = (0..2_000).map(record).collect();
-        let survey = survey(&records);
-        let settings =
-            settings(&survey, |config| Config { ram_bytes: 0, flash_bytes: 8 * MIB, ..config });
-        outcome(&records, &survey, &settings).flash.expect("there is flash")
-    };
-    // 20 seconds. The first reads fill the cache, and nothing is written after them.
-    let read = wear(&|_| false, 10_000_000);
-    assert!(read.cache_bytes >= 100 * PAGE, "{read:?}");
-    assert_eq!(read.bytes_per_day, Some(0.0), "{read:?}");
-    // 500 writes in the second half, ten seconds, of a page each, and notes of them.
-    let written = wear(&|number| number % 2 == 1, 10_000_000);
-    let per_day = written.bytes_per_day.expect("it has times");
-    let least = 500.0 * PAGE as f64 / 10.0 * day;
-    assert!((least..least * 1.2).contains(&per_day), "{per_day} {least}");
-    // Of half a second nobody knows what a day is like.
-    assert_eq!(wear(&|_| false, 500_000).bytes_per_day, None);
 }
 
 #[test]
