@@ -128,6 +128,9 @@ fn a_disk_is_as_advised_or_says_how_it_is_not() {
     let logs = Configuration { write_log: Some(128 << 20), ..prediction().configuration };
     let difference = |log| logs.difference(&with_log(log));
     assert_eq!(difference(Some(log(127 << 20))), None);
+    // A pool of more than 8 TiB has segments of 32 MiB, and no log has fewer than three.
+    let smallest = Configuration { write_log: Some(64 << 20), ..logs.clone() };
+    assert_eq!(smallest.difference(&with_log(Some(log(96 << 20)))), None);
     let less = difference(Some(log(64 << 20)));
     assert_eq!(less.as_deref(), Some("write log 64 MiB, advised 128 MiB"));
     assert_eq!(difference(None).as_deref(), Some("write log 0 B, advised 128 MiB"));
