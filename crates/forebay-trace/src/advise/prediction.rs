@@ -326,7 +326,7 @@ impl Configuration {
         ];
         let named = named.into_iter().filter_map(|(what, now, advised)| {
             let advised = advised.as_ref()?;
-            Some((what, now == advised, now.clone(), advised.clone()))
+            Some((what, now == advised, in_units(now), in_units(advised)))
         });
         let log = self.write_log.map(|advised| {
             let now = now.log.as_ref().map_or(0, |log| log.capacity_bytes);
@@ -415,6 +415,11 @@ fn missed(plan: &Plan, latencies: &Latencies) -> Latency {
         true => Latency::mixture(&kinds.map(|(share, of)| (share / missed, of))),
         false => latencies.backend_again,
     }
+}
+
+/// A setting that may be a number of bytes.
+fn in_units(setting: &str) -> String {
+    setting.parse().map_or_else(|_| setting.to_owned(), |bytes| rounded(bytes).to_string())
 }
 
 fn range([low, high]: [f64; 2]) -> String {

@@ -121,7 +121,7 @@ fn a_disk_is_as_advised_or_says_how_it_is_not() {
     let other = Statistics { flash_admission: "history".into(), ..now() };
     check(other, "flash admission history, advised always");
     let other = Statistics { bypass_sequential: "1048576".into(), ..now() };
-    check(other, "bypass of streams 1048576, advised auto");
+    check(other, "bypass of streams 1 MiB, advised auto");
     let log = |bytes| LogStatistics { capacity_bytes: bytes, ..LogStatistics::default() };
     let with_log = |of| Statistics { log: of, ..now() };
     assert_eq!(configuration.difference(&with_log(Some(log(64 << 20)))), None, "it has no use");

@@ -195,10 +195,7 @@ fn describe(outcome: &Outcome) -> String {
     }
     text += &table.text(2);
     if outcome.late > 0 {
-        text += &format!(
-            "  {} requests waited longer than 30 s: primary storage does not keep up\n",
-            count(outcome.late)
-        );
+        text += &format!("  {} waited longer than 30 s\n", of(outcome.late, "request"));
     }
     let hits = &outcome.hits;
     let reads = hits.reads();
