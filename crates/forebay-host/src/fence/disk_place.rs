@@ -29,8 +29,6 @@ pub struct Leaving {
     pub is_quiet: bool,
     /// The last record of its log.
     pub log_end: Option<Sequence>,
-    /// Somebody else has modified primary storage, and no administrator has dealt with that.
-    pub is_modified: bool,
 }
 
 #[derive(Debug)]
@@ -119,12 +117,19 @@ impl DiskPlace {
     /// The disk is served no more and left so. Lets go of primary storage. Who comes second, as a detach and the daemon's end
     /// may, waits for the first and is told the same. Returns what is worth a warning, once.
     ///
+    /// `is_modified` says whether somebody else has modified primary storage, and no administrator has dealt with that. It is
+    /// asked after the last look: what is noted of a change after that comes too late here.
+    ///
     /// # Errors
     /// The medium's.
-    pub fn leave(&self, leaving: Leaving) -> Result<Option<String>> {
+    pub fn leave(
+        &self,
+        leaving: Leaving,
+        is_modified: impl FnOnce() -> bool,
+    ) -> Result<Option<String>> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
         let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
-            Stay::Served(Some(fence), _lock) => self.note(fence, leaving),
+            Stay::Served(Some(fence), _lock) => self.note(fence, leaving, is_modified),
             Stay::Served(None, _) => Ok(None),
             Stay::Left(None) => Ok(None),
             Stay::Left(Some(why)) => {
@@ -144,13 +149,18 @@ impl DiskPlace {
     }
 
     /// Notes how it was left: in the pool, then in the sidecar.
-    fn note(&self, mut fence: Box<Fence>, leaving: Leaving) -> Result<Option<String>> {
-        let Leaving { end, is_quiet, log_end, is_modified } = leaving;
+    fn note(
+        &self,
+        mut fence: Box<Fence>,
+        Leaving { end, is_quiet, log_end }: Leaving,
+        is_modified: impl FnOnce() -> bool,
+    ) -> Result<Option<String>> {
         let can_look = self.pool.is_some()
             && is_quiet
             && matches!(end, EndOfSession::Clean | EndOfSession::Dirty);
         let last = if can_look { fence.last_look() } else { None };
         let looked = last.is_some();
+        let is_modified = is_modified();
         if end == EndOfSession::Detached {
             // First an end in order: who dies before the record and the sidecar are gone leaves a disk that may go on in
             // this pool or in another one.

@@ -58,7 +58,7 @@ impl Drop for Staged {
 
 /// A disk that ends so, with nothing under way.
 fn leaving(end: EndOfSession) -> Leaving {
-    Leaving { end, is_quiet: true, log_end: None, is_modified: false }
+    Leaving { end, is_quiet: true, log_end: None }
 }
 
 impl Bed {
@@ -408,7 +408,7 @@ async fn a_pool_that_cannot_be_written_leaves_the_evidence_of_a_dirty_disk_as_af
     let (_events, sender) = EventLog::start(None).unwrap();
     let (owner, handle) = PoolOwner::start(Arc::new(Mutex::new(pool)), sender).unwrap();
     let place = DiskPlace::new(Some((handle, number)), Some(fence), Guard::Itself);
-    place.leave(leaving(EndOfSession::Dirty)).unwrap();
+    place.leave(leaving(EndOfSession::Dirty), || false).unwrap();
     drop((place, owner, _staged));
     assert_eq!(bed.sidecar().state, SidecarState::OpenWithLog);
     assert_eq!(bed.verdict(), Verdict::Strong);

@@ -28,7 +28,7 @@ use forebay_core::ids::Sequence;
 use tokio::sync::oneshot;
 
 use super::file::PoolFile;
-use super::{Area, EndOfSession, Held, SharedPool, lock};
+use super::{Area, EndOfSession, Held, Pool, SharedPool, lock};
 use crate::events::{EventSender, Severity};
 
 /// How long a disk waits that asked for a segment when there was none.
@@ -338,7 +338,7 @@ impl Owner {
                 let _ = answer.send(sized);
             }
             Wish::Close(disk, close, answer) => {
-                let _ = answer.send(self.close(disk, close));
+                let _ = answer.send(self::close(&mut lock(&self.pool), disk, close));
             }
             Wish::End => unreachable!("the loop ends with it"),
         }
@@ -349,23 +349,6 @@ impl Owner {
             Ok(_) | Err(NoLease::Ever) => answer(leased),
             Err(NoLease::Now) => self.waiting.push((Instant::now() + NONE_LEFT_PAUSE, answer)),
         }
-    }
-
-    fn close(&self, disk: DiskNumber, close: Close) -> Result<bool> {
-        let Close { end, is_quiet, last, log_end, is_modified } = close;
-        let mut pool = lock(&self.pool);
-        match (log_end, end) {
-            (Some(record), EndOfSession::Clean | EndOfSession::Detached) => {
-                pool.settle_up_to(disk, record)?;
-            }
-            (Some(record), EndOfSession::Dirty) => pool.set_log_end(disk, record)?,
-            (Some(_), EndOfSession::Failed | EndOfSession::Lost) | (None, _) => {}
-        }
-        if is_modified && end != EndOfSession::Detached {
-            // Before the last look is final evidence, which takes primary storage as it is.
-            pool.set_modified(disk, true)?;
-        }
-        pool.close(disk, end, is_quiet, last)
     }
 
     /// Frees a segment, with all that are given back with it: they share a write.
@@ -387,4 +370,25 @@ impl Owner {
             self.events.report(None, Severity::Error, text);
         }
     }
+}
+
+/// Notes how a disk was left; false when the pool cannot be written.
+pub(super) fn close(pool: &mut Pool, disk: DiskNumber, close: Close) -> Result<bool> {
+    let Close { end, is_quiet, last, log_end, is_modified } = close;
+    match (log_end, end) {
+        (Some(record), EndOfSession::Clean | EndOfSession::Detached) => {
+            pool.settle_up_to(disk, record)?;
+        }
+        (Some(record), EndOfSession::Dirty) => pool.set_log_end(disk, record)?,
+        (Some(_), EndOfSession::Failed | EndOfSession::Lost) | (None, _) => {}
+    }
+    if end != EndOfSession::Detached {
+        // Before the last look is final evidence, which takes primary storage as it is.
+        let noted = pool.set_modified(disk, is_modified);
+        // What cannot be noted in a pool that failed before keeps nobody from the sidecar.
+        if !pool.has_failed && !matches!(end, EndOfSession::Failed | EndOfSession::Lost) {
+            noted?;
+        }
+    }
+    pool.close(disk, end, is_quiet, last)
 }

@@ -39,6 +39,7 @@ use crate::config::difference::{self, is_same_pool};
 use crate::config::settings::Setting;
 
 mod check;
+mod modified;
 
 /// Time that a log has to be destaged, for its disk to leave the pool.
 const DESTAGE_MAX: Duration = Duration::from_secs(10);
@@ -366,7 +367,7 @@ impl<'a> Reopening<'a> {
 
     /// The one that has taken its place is served from now on, and gets the memory that it waits for.
     pub(super) fn serve(&self, (ready, wanted): (Ready, Option<Wanted>)) {
-        ready.disk.go_on_from(&self.served);
+        ready.disk.history().go_on_from(&mut self.served.history());
         self.state.opener.give_memory(wanted);
         if ready.disk.info.size > self.served.info.size {
             tokio::task::spawn_blocking(self.state.tell_size(&ready.disk));
@@ -436,7 +437,10 @@ impl<'a> Reopening<'a> {
         disk: &DiskSpec,
         opened: Opened,
     ) -> Result<(Ready, Option<Wanted>)> {
-        self.state.opener.hand_over_to(shard, disk, opened, Some(&self.served)).await
+        let opener = &self.state.opener;
+        let handed = opener.hand_over_to(shard, disk, opened, Some(&self.served)).await?;
+        self.take_modified_over(&handed.0.disk);
+        Ok(handed)
     }
 
     /// The disk as others find it: that of another shard, whose clients did not come, as long as it is not open here again.

@@ -10,6 +10,7 @@ use forebay_backends::{Look, Probe};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::fence::Timestamp;
 use forebay_host::fence::{DiskPlace, LastWrite, Leaving};
+use forebay_host::pool::EndOfSession;
 use forebay_host::population::Wanted;
 use forebay_shard::{DiskFigures, DiskHandle, Drained, FlashUse};
 use tokio::task::spawn_blocking;
@@ -251,15 +252,20 @@ impl ServedDisk {
     /// The medium's.
     pub(super) fn leave(&self, disk: &Drained) -> Result<Option<String>> {
         *lock(&self.probe) = None;
-        match &self.place {
-            Some(place) => place.leave(Leaving {
-                end: ending::end_of_session(disk),
-                is_quiet: disk.is_quiet,
-                log_end: disk.log_end,
-                is_modified: self.is_modified(),
-            }),
-            None => Ok(None),
+        let Some(place) = &self.place else { return Ok(None) };
+        let (is_quiet, log_end) = (disk.is_quiet, disk.log_end);
+        let leaving = Leaving { end: ending::end_of_session(disk), is_quiet, log_end };
+        let mut noted = lock(&self.is_noted_modified);
+        let mut is_modified = *noted;
+        let left = place.leave(leaving, || {
+            is_modified = self.is_modified();
+            is_modified
+        })?;
+        // Nothing is sure about one that has failed.
+        if leaving.end != EndOfSession::Failed {
+            *noted = is_modified;
         }
+        Ok(left)
     }
 
     /// Notes that it has become longer, where that is noted.
@@ -389,7 +395,10 @@ impl ServedDisk {
     }
 
     /// Has the pool say whether somebody has modified primary storage.
-    fn keep_modified(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub(super) fn keep_modified(&self) -> Result<()> {
         // Who comes second notes what is so by then.
         let mut noted = lock(&self.is_noted_modified);
         let is_modified = self.is_modified();
@@ -400,13 +409,26 @@ impl ServedDisk {
         Ok(())
     }
 
-    /// It is the same disk as this one, which was opened again. What others had done to primary storage before is over where
-    /// the pool knew of it: nothing of the cache that was there then is believed any more.
-    pub(super) fn go_on_from(&self, before: &ServedDisk) {
-        self.history().go_on_from(&mut before.history());
-        if before.is_modified() && !*lock(&before.is_noted_modified) {
+    /// It is the same disk as this one, which has ended and was opened again. What others had done to primary storage before is
+    /// over where the pool knew of it: nothing of the cache that was there then is believed any more. True when the pool did
+    /// not, which is this disk's to [keep](Self::keep_modified) from now on.
+    pub(super) fn take_modified_over(&self, before: &ServedDisk) -> bool {
+        let mut noted = lock(&before.is_noted_modified);
+        let is_taken = before.is_modified() && !*noted;
+        if is_taken {
             lock(&self.modified).found += 1;
+            *noted = true;
         }
+        is_taken
+    }
+
+    /// What is said when flash cannot note that somebody has modified primary storage.
+    pub(super) fn not_noted(&self, error: &anyhow::Error) -> String {
+        format!(
+            "its flash cannot note that somebody modified primary storage ({error:#}): the next start may use what is cached. \
+             Give 'forebay disk drop-cache {}' before this run ends",
+            self.name()
+        )
     }
 
     /// What has become of its primary storage, where that is not what was opened.

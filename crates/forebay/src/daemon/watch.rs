@@ -203,12 +203,7 @@ impl Watched {
                 && let Err(error) = disk.note_modified(modified)
                 && disk.is_looked_at()
             {
-                let text = format!(
-                    "its flash cannot note that somebody modified primary storage ({error:#}): the next start may use what is \
-                     cached. Give 'forebay disk drop-cache {}' before this run ends",
-                    disk.name()
-                );
-                events.report(Some(disk.name()), Severity::Error, text);
+                events.report(Some(disk.name()), Severity::Error, disk.not_noted(&error));
             }
         }
     }

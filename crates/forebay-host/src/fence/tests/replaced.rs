@@ -54,7 +54,7 @@ fn a_disk_that_ends_over_the_sidecar_of_another_one_has_left_with_a_warning() {
         let [stranger, ..] = strangers(&bed.sidecar());
         bed.put(&stranger);
         let place = DiskPlace::new(None, Some(served.fence), Guard::Itself);
-        let warning = place.leave(leaving(end)).unwrap().expect("it is told");
+        let warning = place.leave(leaving(end), || false).unwrap().expect("it is told");
         assert!(warning.contains("was replaced"), "{warning}");
         bed.check_untouched(&stranger);
     }

@@ -141,7 +141,7 @@ async fn a_disk_that_ends_takes_along_that_somebody_else_modified_its_primary_st
         let (_events, sender) = EventLog::start(None).unwrap();
         let (owner, handle) = PoolOwner::start(Arc::new(Mutex::new(pool)), sender).unwrap();
         let place = DiskPlace::new(Some((handle, number)), Some(fence), Guard::Itself);
-        place.leave(Leaving { is_modified: true, ..leaving(end) }).unwrap();
+        place.leave(leaving(end), || true).unwrap();
         drop(place);
         owner.join();
         match end {

@@ -11,7 +11,8 @@ use forebay_core::flash_pool::lease::{Holder, Role};
 use forebay_core::flash_pool::progress::Progress;
 use forebay_core::ids::Sequence;
 
-use super::super::owner::{Close, PoolHandle, PoolOwner};
+use super::super::file::medium::{self, Fate};
+use super::super::owner::{Close, PoolHandle, PoolOwner, close};
 use super::super::tables::Tables;
 use super::super::{Held, SharedPool, lock};
 use super::*;
@@ -105,6 +106,39 @@ fn a_segment_that_is_given_back_twice_is_not_taken_from_its_next_disk() {
     let (pool, events) = bed.end();
     assert_eq!(lock(&pool).tables.leases.holder(new.0), Holder::Leased(new.1));
     assert!(events.len() == 1 && events[0].contains("it stays whose it is"), "{events:?}");
+}
+
+#[test]
+fn a_pool_that_failed_keeps_nobody_from_the_sidecar_of_a_disk_that_somebody_modified() {
+    let check = |has_failed: bool, end: EndOfSession| {
+        let bed = Bed::new();
+        let [a, _] = bed.disks;
+        let mut pool = lock(&bed.pool);
+        pool.has_failed = has_failed;
+        medium::arm(&[(1, Fate::Dies)]);
+        let closed = close(&mut pool, a, Close { is_modified: true, ..ended(end) });
+        medium::disarm(pool.path(), None);
+        drop(pool);
+        bed.end();
+        closed
+    };
+    for (has_failed, end) in [(true, EndOfSession::Dirty), (false, EndOfSession::Failed)] {
+        assert!(!check(has_failed, end).unwrap(), "{has_failed} {end:?}");
+    }
+    assert!(check(false, EndOfSession::Dirty).is_err(), "flash works");
+}
+
+#[test]
+fn a_disk_that_ends_takes_along_that_its_cache_was_dropped() {
+    let bed = Bed::new();
+    let [a, _] = bed.disks;
+    let is_modified = || lock(&bed.pool).record(a).flags.has(DiskFlags::MODIFIED);
+    for expect in [true, false] {
+        let how = Close { is_modified: expect, ..ended(EndOfSession::Clean) };
+        bed.handle.close(a, how).unwrap();
+        assert_eq!(is_modified(), expect);
+    }
+    bed.end();
 }
 
 /// As when a disk is detached while the owner waits for flash: its wishes stand in the queue when its record is closed.
@@ -304,7 +338,7 @@ fn a_late_change_of_a_cache_takes_nothing_of_the_disk_that_was_opened_again() {
         3 * MIB
     );
     let end = EndOfSession::Clean;
-    before.leave(Leaving { end, is_quiet: true, log_end: None, is_modified: false }).unwrap();
+    before.leave(Leaving { end, is_quiet: true, log_end: None }, || false).unwrap();
     let again = place();
     let size = held();
     // It would free segments that are in use, or lease some for nobody.
