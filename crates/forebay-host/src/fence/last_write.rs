@@ -194,6 +194,14 @@ impl LastWrite {
         self.set_clock(ahead_ns)
     }
 
+    /// The same as [`LastWrite::note_seen`], for who looks once: asks first whether a clock was set. Waits for primary storage.
+    pub fn explains(&self, seen: Timestamp) -> bool {
+        if self.is_beyond(seen) {
+            self.clock_was_set();
+        }
+        self.note_seen(seen)
+    }
+
     /// True when only a write that is under way explains this modification time, or none does.
     pub fn is_beyond(&self, seen: Timestamp) -> bool {
         let mut bytes = [0; LEN];

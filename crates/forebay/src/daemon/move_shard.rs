@@ -104,6 +104,10 @@ async fn go(state: &Arc<ControlState>, name: &Name, to: Option<usize>) -> Result
         advice::settle(served).await;
         moving.push(Moving { disk, served: served.clone(), stage: Stage::Serving });
     }
+    for (served, reopening) in together.iter().zip(&memory) {
+        let of = || format!("disk '{}'", served.name());
+        reopening.check_unmodified(false).await.with_context(of)?;
+    }
     let began = Instant::now();
     if let Err(why) = carry_out(state, &spec.disks, &mut moving, to).await {
         bail!("{why:#}; it is on shard {from} as before");

@@ -182,6 +182,7 @@ impl<'a> Reopening<'a> {
             return Err(why);
         }
         advice::settle(&self.served).await;
+        self.check_unmodified(leaves_pool).await?;
         let began = Instant::now();
         let noted = self.end_beneath(before, leaves_pool).await?;
         let opened = async {

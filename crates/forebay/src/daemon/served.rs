@@ -381,6 +381,11 @@ impl ServedDisk {
         modified.found
     }
 
+    /// The time of primary storage that an administrator has dealt with.
+    pub(super) fn accepted(&self) -> Option<Timestamp> {
+        lock(&self.modified).accepted
+    }
+
     /// An administrator has dealt with what was found so often; what came after that counts. Notes that for the next start; may
     /// wait for flash.
     ///
