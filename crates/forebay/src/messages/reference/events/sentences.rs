@@ -285,6 +285,16 @@ pub(super) const SENTENCES: [Sentences; 6] = [
             ),
             (
                 Error,
+                "its flash cannot note that somebody modified primary storage (…) …",
+                "`forebay disk drop-cache DISK` before this run ends. See to the flash.",
+            ),
+            (
+                Warning,
+                "the flash cannot note that the cache was dropped after somebody modified primary storage (…) …",
+                "See to the flash, then `forebay disk drop-cache DISK` again.",
+            ),
+            (
+                Error,
                 "another file is at … by now …; the image … was removed: …; the image is not at … any more …",
                 "Follow the event: the disk goes on with the file that it has open.",
             ),
