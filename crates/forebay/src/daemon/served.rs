@@ -372,6 +372,16 @@ impl ServedDisk {
         self.keep_modified()
     }
 
+    /// Somebody has cut primary storage short, which loses what was behind its end, however long it is after that. Notes that for
+    /// the next start; may wait for flash.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub(super) fn note_cut_short(&self) -> Result<()> {
+        lock(&self.modified).found += 1;
+        self.keep_modified()
+    }
+
     /// An administrator begins to deal with everything that others have done to primary storage up to now: how often that was
     /// found.
     pub(super) async fn modified_up_to_now(&self) -> u32 {

@@ -36,10 +36,33 @@ struct Watched {
     /// Bytes of the image when it had that time.
     size: u64,
     standing: Standing,
+    length: Length,
     /// How many of them found no staging file of its write log.
     looks_without_staging: u32,
     /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
     looks: u32,
+}
+
+/// What is known of the length of primary storage.
+#[derive(Debug, Default)]
+struct Length {
+    /// It was cut short, and was not where and as long as it was after that.
+    was_short: bool,
+}
+
+impl Length {
+    /// It stands so now: whether it was cut short just now, and whether it was short before that.
+    fn stands(&mut self, standing: &Standing) -> (bool, bool) {
+        let was_short = self.was_short;
+        self.was_short = match standing {
+            Standing::Short(_) => true,
+            Standing::Same => false,
+            Standing::Replaced(_) | Standing::Unlinked(_) | Standing::Moved(_) | Standing::Gone => {
+                was_short
+            }
+        };
+        (self.was_short && !was_short, was_short)
+    }
 }
 
 /// Watches disks; dropping it ends that after the round under way.
@@ -131,6 +154,7 @@ impl Watched {
             told: None,
             size: 0,
             standing: Standing::Same,
+            length: Length::default(),
             looks_without_staging: 0,
             looks: disk.handle.id().0,
         })
@@ -150,15 +174,17 @@ impl Watched {
         let Ok(standing) = self.probe.standing(disk.handle.size()) else { return true };
         if standing != self.standing {
             let words = describe(&self.probe, &standing, disk.handle.size());
-            match &words {
-                Some(words) => events.report(Some(disk.name()), Severity::Error, words.clone()),
-                None => {
-                    let text = "primary storage is again where and as long as it was when the disk was opened";
-                    events.report(Some(disk.name()), Severity::Info, text.to_owned());
-                }
-            }
-            disk.note_standing(words);
+            let (is_first, was_short) = self.length.stands(&standing);
             self.standing = standing;
+            let (severity, text) = match &words {
+                Some(words) => (Severity::Error, words.clone()),
+                None => is_back(was_short),
+            };
+            events.report(Some(disk.name()), severity, text);
+            disk.note_standing(words);
+            if is_first {
+                tell_unnoted(&disk, disk.note_cut_short(), events);
+            }
         }
         true
     }
@@ -198,14 +224,35 @@ impl Watched {
             let is_grown = look.size > self.size.max(disk.handle.size());
             self.size = look.size;
             events.report(Some(disk.name()), Severity::Error, MODIFIED.to_owned());
-            // One that is ending takes what is known with it.
-            if !is_grown
-                && let Err(error) = disk.note_modified(modified)
-                && disk.is_looked_at()
-            {
-                events.report(Some(disk.name()), Severity::Error, disk.not_noted(&error));
+            if !is_grown {
+                tell_unnoted(disk, disk.note_modified(modified), events);
             }
         }
+    }
+}
+
+/// Tells that flash could not note what somebody has done. A disk that is ending takes what is known with it.
+fn tell_unnoted(disk: &ServedDisk, noted: anyhow::Result<()>, events: &EventSender) {
+    if let Err(error) = noted
+        && disk.is_looked_at()
+    {
+        events.report(Some(disk.name()), Severity::Error, disk.not_noted(&error));
+    }
+}
+
+/// What is told of primary storage that is where and as long as it was.
+fn is_back(was_short: bool) -> (Severity, String) {
+    match was_short {
+        true => (
+            Severity::Error,
+            "primary storage is as long again as it was, and what was behind its end when it was cut short is not there any more: \
+             it reads as zeroes, unless it is cached. Stop the guest and bring back a copy; then give 'forebay disk drop-cache'"
+                .to_owned(),
+        ),
+        false => (
+            Severity::Info,
+            "primary storage is again where and as long as it was when the disk was opened".to_owned(),
+        ),
     }
 }
 
@@ -271,6 +318,29 @@ mod tests {
         assert!(gone.contains("Bring the device back, then restart Forebay"), "{gone}");
         assert!(!gone.contains("cut short") && !gone.contains("bring back a copy"), "{gone}");
         assert!(text(Standing::Short(512)).unwrap().contains("it has 512 B of 64 KiB"));
+    }
+
+    #[test]
+    fn what_was_cut_short_is_not_as_it_was_when_it_is_as_long_again() {
+        use Standing::{Moved, Same, Short};
+        let mut length = Length::default();
+        let moved = || Moved("/db".into());
+        // Each with whether that was cut short just then, and what its return is told as.
+        let looks = [
+            (Short(512), (true, false)),
+            (Short(1024), (false, true)),
+            (moved(), (false, true)),
+            (Same, (false, true)),
+            (moved(), (false, false)),
+            (Same, (false, false)),
+            (Short(512), (true, false)),
+        ];
+        for (standing, expect) in looks {
+            assert_eq!(length.stands(&standing), expect, "{standing:?}");
+        }
+        let (severity, text) = is_back(true);
+        assert!(severity == Severity::Error && !text.contains("again where"), "{text}");
+        assert!(is_back(false).1.contains("again where"));
     }
 
     #[test]

@@ -314,6 +314,11 @@ pub(super) const SENTENCES: [Sentences; 6] = [
                 "primary storage is again where and as long as it was when the disk was opened",
                 "Nothing.",
             ),
+            (
+                Error,
+                "primary storage is as long again as it was, and what was behind its end …",
+                "Stop the guest and bring back a copy. Then `forebay disk drop-cache DISK`.",
+            ),
         ],
     ),
     (
