@@ -215,7 +215,7 @@ def without_its_sidecar_or_with_a_time_that_was_set_the_evidence_is_weak(bed):
     serves_what_was_written(disk)
     assert "weak evidence" in disk.log() and "sidecar" in disk.log()
     disk.kill()
-    assert "weak at the last start" in bed.run([bed.program, "pool", "show", bed.path("pool")])
+    assert "weak when its log went on" in bed.run([bed.program, "pool", "show", bed.path("pool")])
     disk.start()
     destaged(disk)
     assert disk.stop() == 0

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
-use forebay_core::flash_pool::disk::{DiskRecord, Evidence};
+use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
 use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Generation, Uuid};
 use forebay_core::journal::Medium;
@@ -117,11 +117,14 @@ impl Fence {
         flushed.context("primary storage fails a flush")
     }
 
-    /// What the pool notes when the session is committed: how it found primary storage, and whether a dirty log goes on
-    /// on weak evidence.
-    pub fn found(&self, record: &DiskRecord) -> (Evidence, bool) {
+    /// What the pool notes when the session is committed: how it found primary storage, and whether a log that `is_dirty`
+    /// goes on on weak evidence.
+    pub fn found(&self, record: &DiskRecord, is_dirty: bool) -> (Evidence, bool) {
         let written = self.sidecar.map(|_| self.generation);
-        (self.seen(written.unwrap_or(record.evidence.sidecar)), self.is_weak)
+        // That nobody wrote since proves nothing of the time before.
+        let is_still_weak = is_dirty && record.flags.has(DiskFlags::WEAK);
+        let evidence = self.seen(written.unwrap_or(record.evidence.sidecar));
+        (evidence, self.is_weak || is_still_weak)
     }
 
     /// What primary storage looked like when it was looked at.

@@ -11,13 +11,14 @@ use forebay_core::cache_index::header::RingHeader;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::DiskFlags;
 use forebay_core::flash_pool::fence::{self, Verdict};
+use forebay_core::ids::Sequence;
 
 use super::claims::check_claim;
 use super::sidecar::Found;
 use super::*;
 use crate::events::EventLog;
 use crate::pool::owner::PoolOwner;
-use crate::pool::{DiskWish, OpenedLog, Pool, Share};
+use crate::pool::{DiskWish, OpenedLog, Pool, Share, testing};
 use crate::tmpfs;
 
 mod disk_alone;
@@ -165,7 +166,7 @@ impl Bed {
         if !goes_on(3) {
             return None;
         }
-        let found = fence.found(&pool.record(number));
+        let found = fence.found(&pool.record(number), log.is_dirty());
         pool.commit_session(number, &self.wish, &log.segments(), found).unwrap();
         if !goes_on(4) {
             return None;
@@ -193,6 +194,14 @@ impl Served {
         let last = self.fence.last_look().expect("nobody writes");
         self.pool.close(self.number, end, true, Some(last)).unwrap();
         self.fence.leave(end, true, true).unwrap();
+    }
+
+    /// As the shard when a write is durable in the log: that of this number, and the first group of the session.
+    fn append(&self, number: u64) {
+        let tail = self.log.tail;
+        let place = (tail.segment, tail.page);
+        let of = (self.log.found.next_group, Sequence(number));
+        testing::append(&self.pool, &self.log, place, of).unwrap();
     }
 
     /// As the shard when it writes to primary storage.

@@ -49,6 +49,8 @@ pub mod staging;
 pub mod survey;
 mod tables;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use super::events::Severity;

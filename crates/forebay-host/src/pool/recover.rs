@@ -113,6 +113,11 @@ impl OpenedLog {
         let found = self.found.segments.iter().map(|segment| segment.segment);
         found.chain([self.tail.segment]).collect()
     }
+
+    /// True when it holds what primary storage may not have.
+    pub fn is_dirty(&self) -> bool {
+        !self.found.records.is_empty()
+    }
 }
 
 impl Pool {

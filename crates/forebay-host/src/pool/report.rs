@@ -415,7 +415,7 @@ fn recorded(tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskRep
         evidence: if has(DiskFlags::UNRESOLVED) {
             Some("mismatch: needs 'forebay disk resolve'".to_owned())
         } else {
-            has(DiskFlags::WEAK).then(|| "weak at the last start".to_owned())
+            has(DiskFlags::WEAK).then(|| "weak when its log went on".to_owned())
         },
         log_segments: tables.log_segments(number) as u32,
         dirty_records: 0,

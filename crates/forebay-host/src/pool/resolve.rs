@@ -98,7 +98,7 @@ impl Pool {
         let mut record = self.record(number);
         let was_accepted = record.flags.has(DiskFlags::ACCEPT_MISSING);
         let decided = DiskFlags::UNRESOLVED.0 | DiskFlags::ACCEPT_MISSING.0 | DiskFlags::MODIFIED.0;
-        record.flags.0 &= !decided;
+        record.flags.0 &= !(decided | DiskFlags::WEAK.0);
         if undecided.cut.is_some() {
             record.flags.0 |= DiskFlags::ACCEPT_MISSING.0;
         }

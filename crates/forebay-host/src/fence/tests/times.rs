@@ -150,3 +150,32 @@ async fn a_disk_that_ends_takes_along_that_somebody_else_modified_its_primary_st
         }
     }
 }
+
+#[test]
+fn evidence_stays_weak_as_long_as_the_log_that_went_on_is_dirty() {
+    if !has_tmpfs() {
+        return;
+    }
+    let bed = Bed::new();
+    let is_weak = || {
+        let pool = bed.pool();
+        pool.record(pool.find("db").unwrap()).flags.has(DiskFlags::WEAK)
+    };
+    let served = bed.serve();
+    served.append(1);
+    served.leave(EndOfSession::Dirty);
+    let modified = fs::metadata(bed.path("db.raw")).unwrap().modified().unwrap();
+    bed.image().set_modified(modified).unwrap();
+    assert_eq!(bed.verdict(), Verdict::Weak(fence::Doubt::Touched));
+    bed.serve().leave(EndOfSession::Dirty);
+    assert!(is_weak());
+    // Nobody wrote since, which proves nothing of the time before.
+    for _ in 0..2 {
+        assert_eq!(bed.verdict(), Verdict::Strong);
+        bed.serve().leave(EndOfSession::Dirty);
+        assert!(is_weak(), "the same writes are still in the log");
+    }
+    bed.serve().leave(EndOfSession::Clean);
+    bed.serve().leave(EndOfSession::Dirty);
+    assert!(!is_weak(), "nothing of that log was left");
+}

@@ -6,15 +6,13 @@ use std::os::unix::fs::FileExt;
 use forebay_core::flash_pool::disk::Evidence;
 use forebay_core::flash_pool::progress::Progress;
 use forebay_core::flash_pool::{PairId, SUPERBLOCKS};
-use forebay_core::geometry::ByteRange;
-use forebay_core::ids::{FlushEpoch, GroupNumber, Sequence, Uuid};
-use forebay_core::sealed::crc32c;
-use forebay_core::write_back::format::group::{self, Entry, GroupHeader, RecordKind};
+use forebay_core::ids::{GroupNumber, Sequence, Uuid};
 use forebay_core::write_back::format::recover::RecordPlace;
 use forebay_core::write_back::format::segment::SegmentHeader;
 
 use super::super::file::PoolPage;
 use super::super::file::medium::{self, Fate};
+use super::super::testing::{self, data, epoch};
 use super::*;
 
 /// What the guest was told, and what it was not, over all runs.
@@ -47,14 +45,6 @@ pub(super) struct Session {
     next: Sequence,
 }
 
-/// The bytes of a record say which one it is.
-fn data(sequence: u64) -> PoolPage {
-    let mut page = PoolPage::ZERO;
-    page.0[..8].copy_from_slice(&sequence.to_le_bytes());
-    page.0[4095] = 1;
-    page
-}
-
 impl Session {
     /// Opens the disk as the daemon does, and looks at what is there.
     pub(super) fn open(pool: &mut Pool, wish: &DiskWish, told: &mut Told) -> Result<Session> {
@@ -73,26 +63,9 @@ impl Session {
 
     /// Writes a durable group of one record.
     pub(super) fn append(&mut self, pool: &Pool, told: &mut Told) -> Result<()> {
-        let mut pages = PoolPage::zeroes(2);
-        let header = GroupHeader {
-            disk: self.log.disk,
-            generation: self.log.generation,
-            number: self.group,
-            first_sequence: self.next,
-            durable: Sequence(0),
-            nonce: self.log.nonce,
-            phase: 0,
-        };
-        pages[1] = data(self.next.0);
-        group::begin(&mut pages[0].0, &header);
-        let range = ByteRange::at((self.next.0 % 64) * 4096, 4096);
-        let entry = Entry { range, epoch: epoch(self.next), kind: RecordKind::Write, more: false };
-        let checksum = crc32c(&pages[1].0);
-        group::append(&mut pages[0].0, &entry, &[checksum]);
-        group::seal(&mut pages[0].0, Sequence(self.next.0 - 1));
         told.written = told.written.max(self.next.0);
-        pool.file.write(page_offset(pool.geometry(), self.segment, self.page), &pages)?;
-        pool.file.sync()?;
+        let (place, number) = ((self.segment, self.page), (self.group, self.next));
+        testing::append(pool, &self.log, place, number)?;
         told.durable = self.next.0;
         (self.page, self.group.0, self.next) = (self.page + 2, self.group.0 + 1, self.next.plus(1));
         Ok(())
@@ -154,10 +127,6 @@ impl Session {
         pool.tables.set_progress(&pool.file, self.number, progress)?;
         Ok(())
     }
-}
-
-fn epoch(sequence: Sequence) -> FlushEpoch {
-    FlushEpoch(1000 + sequence.0)
 }
 
 impl Told {

@@ -114,7 +114,8 @@ impl Opening<'_> {
     ) -> Result<Option<Arc<LastWrite>>> {
         let Session { fence, begun, disk, .. } = session;
         let needed: Vec<SegmentId> = log.map_or_else(Vec::new, OpenedLog::segments);
-        let found = fence.found(&begun.record(disk.number));
+        let is_dirty = log.is_some_and(OpenedLog::is_dirty);
+        let found = fence.found(&begun.record(disk.number), is_dirty);
         disk.pool.lock().commit_session(disk.number, &disk.wish, &needed, found)?;
         fence.follow(log.is_some(), &mut self.notes)
     }
