@@ -54,6 +54,9 @@ pub struct Shown {
     #[serde(default)]
     damage: Option<String>,
     error: Option<String>,
+    /// Without the log primary storage may be torn.
+    #[serde(default)]
+    image_may_be_torn: bool,
     opened: u64,
     closed: u64,
     generation: u64,
@@ -139,9 +142,15 @@ pub fn decide(
         return Ok(Vec::new());
     }
     let sides = Sides::open(pool, name, state)?;
-    let notes = sides.notes.clone();
+    let mut notes = sides.notes.clone();
     match decision {
-        Decision::DiscardLog(amount) => sides.discard_log(amount)?,
+        Decision::DiscardLog(amount) => {
+            // From then on the pool does not know it any more.
+            notes.extend(
+                sides.undecided.is_torn_without.then(|| words::TORN_WITHOUT_LOG.to_owned()),
+            );
+            sides.discard_log(amount)?;
+        }
         Decision::UseLog | Decision::DiscardReservations => sides.use_log()?,
     }
     Ok(notes)
@@ -203,7 +212,8 @@ impl Sides {
 
     /// Both sides for programs.
     pub fn shown(&self) -> Shown {
-        let (record, Undecided { dirty, cut, missing, .. }) = (&self.record, &self.undecided);
+        let record = &self.record;
+        let Undecided { dirty, cut, missing, is_torn_without, .. } = &self.undecided;
         Shown {
             disk: record.name.clone(),
             pool: self.pool().path().display().to_string(),
@@ -213,6 +223,7 @@ impl Sides {
             missing_records: *missing,
             damage: cut.clone(),
             error: dirty.error.clone(),
+            image_may_be_torn: *is_torn_without,
             opened: record.opened,
             closed: record.closed,
             generation: record.committed.0,
@@ -253,6 +264,9 @@ impl Sides {
         }
         if let Some(why) = cut {
             text += &format!("  {}\n", words::cut(why, *missing, *is_unreadable));
+        }
+        if self.undecided.is_torn_without {
+            text += &format!("  {}\n", words::TORN_WITHOUT_LOG);
         }
         text += &format!(
             "--use-log: primary storage is taken as it is, and the log ({}) is written over it when the disk is \

@@ -396,6 +396,10 @@ pub(super) fn sides(
     )
 }
 
+/// The log of a disk is to be given up, or was, of which the destager had sent a part.
+pub(super) const TORN_WITHOUT_LOG: &str = "a part of the log may be on primary storage already, and the rest of it is not: the image \
+     alone may be torn. Copy it before the log is given up, and check its file systems then";
+
 /// A log that can be used up to a point only, and what of it is lost then.
 pub(super) fn cut(why: &str, missing: u64, is_unreadable: bool) -> String {
     let lost = match missing {

@@ -23,6 +23,8 @@ pub struct Undecided {
     pub is_unreadable: bool,
     /// Writes that are lost then: they were durable or staged, and are not there any more, or come after one that is not.
     pub missing: u64,
+    /// Some of it may be on primary storage already, which is whole with the rest of it only.
+    pub is_torn_without: bool,
     /// The end of the highest byte that it writes.
     pub end: u64,
     /// The highest sequence that was in it, as far as that is known.
@@ -66,8 +68,11 @@ impl Pool {
         let noted = record.log_end;
         // A decision has noted how far it goes, not where it ends.
         let may_go_on = noted == Sequence(0) || record.flags.has(DiskFlags::ACCEPT_MISSING);
-        let last = self.tables.progress(number).through.max(noted);
-        let mut undecided = Undecided { last, ..Default::default() };
+        let Progress { flushed, through, .. } = self.tables.progress(number);
+        let last = through.max(noted);
+        // An empty log was destaged, however far its progress was noted.
+        let is_torn_without = through > flushed && self.has_log(number);
+        let mut undecided = Undecided { last, is_torn_without, ..Default::default() };
         let found = read(None).or_else(|why| {
             undecided.last = undecided.last.max(newest(&why));
             // Nobody has claimed the newest ones.

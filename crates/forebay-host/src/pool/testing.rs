@@ -1,6 +1,8 @@
 //! What a shard writes for a disk to its pool, for tests of what a start makes of that.
 
 use anyhow::Result;
+use forebay_core::flash_pool::DiskNumber;
+use forebay_core::flash_pool::progress::Progress;
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{FlushEpoch, GroupNumber, SegmentId, Sequence};
 use forebay_core::sealed::crc32c;
@@ -49,4 +51,15 @@ pub(super) fn data(sequence: u64) -> PoolPage {
 /// The epoch of a record.
 pub(super) fn epoch(sequence: Sequence) -> FlushEpoch {
     FlushEpoch(1000 + sequence.0)
+}
+
+/// Writes how far the destager of a disk is: what primary storage has, and what it may have.
+pub(crate) fn note_progress(
+    pool: &mut Pool,
+    number: DiskNumber,
+    (flushed, through): (Sequence, Sequence),
+) -> Result<()> {
+    let progress = Progress { disk: pool.disk_uuid(number), flushed, through };
+    pool.tables.set_progress(&pool.file, number, progress)?;
+    Ok(())
 }

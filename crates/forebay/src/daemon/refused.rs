@@ -274,7 +274,7 @@ async fn finish(
 ) -> Result<Vec<String>> {
     let (name, Done { mut warnings, opened }) = (&spec.name.0, done?);
     if let Some(decision) = &decision {
-        tell_decided(state, name, decision);
+        tell_decided(state, name, decision, &warnings);
     }
     let ready = match opened {
         None => return Ok(warnings),
@@ -300,8 +300,9 @@ async fn finish(
     Ok(warnings)
 }
 
-fn tell_decided(state: &ControlState, name: &str, decision: &Decision) {
+fn tell_decided(state: &ControlState, name: &str, decision: &Decision, warnings: &[String]) {
     let text = format!("an administrator has decided: {}", decision.done());
+    let text = warnings.iter().fold(text, |text, warning| format!("{text}; {warning}"));
     state.report(Some(name), Severity::Warning, &text);
 }
 
@@ -321,8 +322,8 @@ async fn finish_late(
     let name = &spec.name.0;
     let is_changing = lock(&state.turns.changing).contains(name);
     if is_changing || state.is_ending() || find(&state, name).ok().as_ref() != Some(&spec) {
-        if let (Some(decision), Ok(_)) = (&decision, &done) {
-            tell_decided(&state, name, decision);
+        if let (Some(decision), Ok(done)) = (&decision, &done) {
+            tell_decided(&state, name, decision, &done.warnings);
         }
         // It lets go of all that it has, and may wait for that.
         let _ = tokio::task::spawn_blocking(move || drop((done, out))).await;

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use forebay_core::journal::{Owner, Shape};
 
 use super::*;
-use crate::fence::resolve::{Decision, decide};
+use crate::fence::resolve::{Decision, Sides, decide};
 use crate::journal::{self, Journal, JournalPlace, check, make, testing};
+use crate::pool::testing::note_progress;
 
 const NONCE: u64 = 7;
 
@@ -204,4 +205,28 @@ fn a_detach_leaves_neither_sidecar_nor_journal() {
     let bed = Bed::new();
     bed.serve_torn(&bed.beside()).leave(EndOfSession::Detached);
     assert!(!bed.path("db.raw.forebay").exists() && !bed.path("db.raw.forebay-journal").exists());
+}
+
+#[test]
+fn whoever_gives_up_a_log_that_was_destaged_in_part_is_told_that_the_image_may_be_torn() {
+    for (through, is_torn) in [(0, false), (1, true)] {
+        let bed = Bed::new();
+        let mut served = bed.serve();
+        served.append(1);
+        let (number, progress) = (served.number, (Sequence(0), Sequence(through)));
+        note_progress(&mut served.pool, number, progress).unwrap();
+        served.leave(EndOfSession::Dirty);
+        let sides = Sides::open(Arc::new(Mutex::new(bed.pool())), "db", None).unwrap();
+        let (said, shown) = (sides.describe(), sides.shown());
+        assert_eq!(said.contains("image alone may be torn"), is_torn, "{said}");
+        assert_eq!(serde_json::to_value(shown).unwrap()["image_may_be_torn"], is_torn);
+        drop(sides);
+        // The log makes it whole.
+        assert_eq!(bed.decide(&Decision::UseLog).unwrap(), [""; 0]);
+        let warned = bed.decide(&Decision::DiscardLog("4096".into())).unwrap().join("; ");
+        assert_eq!(warned.contains("image alone may be torn"), is_torn, "{warned}");
+        // Nothing is given up any more.
+        let sides = Sides::open(Arc::new(Mutex::new(bed.pool())), "db", None).unwrap();
+        assert!(!sides.describe().contains("torn"));
+    }
 }

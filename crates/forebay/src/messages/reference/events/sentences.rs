@@ -119,7 +119,11 @@ pub(super) const SENTENCES: [Sentences; 6] = [
                 "Put it right: Forebay tries again, and `forebay disk open DISK` at once.",
             ),
             (Info, "the disk is served everywhere now", "Nothing."),
-            (Warning, "an administrator has decided: …", "Nothing."),
+            (
+                Warning,
+                "an administrator has decided: …",
+                "Nothing, unless it says that the image may be torn: check its file systems.",
+            ),
             (Info, "primary storage is as it was noted last (strong evidence)", "Nothing."),
             (
                 Warning,
