@@ -341,9 +341,9 @@ pub(super) async fn end(
     let trouble = match (left, noted) {
         (Left::NotSafe(why), _) => why,
         (Left::InLog(bytes), _) => format!(
-            "it ended before all was destaged: {} that primary storage does not have are durable in its write log; \
-             start it again to go on",
-            rounded(bytes)
+            "it ended before all was destaged: {} that primary storage does not have are durable in its write log; {}",
+            rounded(bytes),
+            ending::to_go_on(state.is_listed(name))
         ),
         (Left::OnPrimaryStorage, Err(error)) => format!(
             "primary storage has everything, but the flash still has the disk's record: {error:#}"

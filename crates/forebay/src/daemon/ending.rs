@@ -90,22 +90,47 @@ pub(super) fn not_served((disk, kept): &(String, String)) -> String {
     format!("disk '{disk}' was not served, and its write log {kept}")
 }
 
-/// What is said at the end of a daemon that ended in order; `dirty`: whose log holds what is not on primary storage, and what
-/// logs of disks that were not served have `kept`.
-pub(super) fn in_order(dirty: &[String], kept: &[(String, String)]) -> (Severity, String) {
+/// What becomes of the log of a disk that no configuration lists any more, which holds what primary storage does not have.
+pub(super) fn not_listed(disk: &str) -> String {
+    format!(
+        "disk '{disk}' is not listed any more, and was not destaged: no start goes on with its write log before it is listed \
+         again as it was"
+    )
+}
+
+/// How to go on with a disk that has ended with what primary storage does not have in its log.
+pub(super) fn to_go_on(is_listed: bool) -> &'static str {
+    match is_listed {
+        true => "start it again to go on",
+        false => "it is not listed any more: list it again as it was, and start it, to go on",
+    }
+}
+
+/// What is said at the end of a daemon that ended in order; `dirty`: whose log holds what is not on primary storage; those of
+/// them that are `unlisted` by now; and what logs of disks that were not served have `kept`.
+pub(super) fn in_order(
+    dirty: &[String],
+    unlisted: &[String],
+    kept: &[(String, String)],
+) -> (Severity, String) {
     let mut text = match kept {
         [] => "ended: everything acknowledged is on primary storage",
         _ => "ended: everything acknowledged of the disks that were served is on primary storage",
     }
     .to_owned();
+    let in_logs = [dirty, unlisted].concat();
+    if !in_logs.is_empty() {
+        text += &format!(" or, durable, in the write log of {}", in_logs.join(", "));
+    }
     if !dirty.is_empty() {
-        let dirty = dirty.join(", ");
-        text += &format!(" or, durable, in the write log of {dirty}; start again to go on");
+        text += "; start again to go on";
     }
-    for kept in kept {
-        text += &format!("; {}", not_served(kept));
+    let more = unlisted.iter().map(|disk| not_listed(disk)).chain(kept.iter().map(not_served));
+    for more in more {
+        text += &format!("; {more}");
     }
-    (if kept.is_empty() { Severity::Info } else { Severity::Warning }, text)
+    let is_all_well = unlisted.is_empty() && kept.is_empty();
+    (if is_all_well { Severity::Info } else { Severity::Warning }, text)
 }
 
 #[cfg(test)]
@@ -190,5 +215,20 @@ mod tests {
         check(former, Err("writes that were not flushed, and no flush"), Clean, Clean);
         let unreported_loss = Drained { has_unreported_loss: true, ..disk(Some(DIRTY)) };
         check(unreported_loss, Err("no flush of the guest has reported"), Dirty, Dirty);
+    }
+
+    #[test]
+    fn the_end_promises_no_start_to_a_disk_that_is_not_listed() {
+        let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let check = |dirty: &[&str], unlisted: &[&str], severity, end: &str| {
+            let (is, text) = in_order(&of(dirty), &of(unlisted), &[]);
+            assert!(is == severity && text.ends_with(end), "{is:?}: {text}");
+            assert_eq!(text.contains("start again"), !dirty.is_empty());
+        };
+        check(&[], &[], Severity::Info, "is on primary storage");
+        check(&["a"], &[], Severity::Info, "in the write log of a; start again to go on");
+        let listed_again = "before it is listed again as it was";
+        check(&[], &["b"], Severity::Warning, listed_again);
+        check(&["a"], &["b"], Severity::Warning, listed_again);
     }
 }

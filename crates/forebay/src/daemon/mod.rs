@@ -53,6 +53,7 @@ mod http;
 pub mod inherited;
 pub mod iscsi;
 mod kept;
+mod left_behind;
 pub mod listener;
 pub(crate) mod metrics;
 mod move_shard;
@@ -179,6 +180,7 @@ impl Daemon {
         let answering = control::serve_control(control_listener, control.clone(), control_ends)?;
         let following = tokio::spawn(background::look_after(control.clone(), events.clone()));
         control.frontends.open();
+        left_behind::tell(&control);
         Ok(Daemon {
             shards,
             control,

@@ -14,6 +14,7 @@ use forebay_host::pool::survey::RingReport;
 
 use super::control::{ControlState, Reply, lock, refuse};
 use super::flash::OpenPool;
+use super::left_behind;
 use super::placement;
 use super::questions::{About, Silence};
 use crate::messages;
@@ -64,7 +65,11 @@ async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
                 let of_pool = served.iter().filter(|((flash, _), _)| *flash == open.path);
                 let of_pool: Vec<_> =
                     of_pool.map(|((_, number), now)| (*number, now.clone())).collect();
-                let shown = report::show_used(&pool, &of_pool, as_known);
+                let mut shown = report::show_used(&pool, &of_pool, as_known);
+                for disk in &mut shown.disks {
+                    let fault = left_behind::fault(&spec, &open.path, disk);
+                    disk.faults.extend(fault);
+                }
                 let device_of = spec.pools.iter().find(|it| placement::has_device(it, &open.path));
                 let device_of = device_of.map(|pool| pool.name.to_string());
                 let report = PoolReport { used_by: Some(used_by), device_of, ..shown };

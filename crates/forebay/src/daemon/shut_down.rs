@@ -89,6 +89,8 @@ impl Daemon {
         // One that was given up because it could not be opened again ended before.
         let given_up = disks.iter().filter(|disk| disk.given_up().is_some());
         dirty.extend(given_up.map(|disk| disk.name().to_owned()));
+        let (dirty, unlisted): (Vec<_>, Vec<_>) =
+            dirty.into_iter().partition(|name| self.control.is_listed(name));
         trouble.extend(self.leave_places(ended).await);
         let kept = refused.join_all().await.into_iter().flatten().collect::<Vec<_>>();
         self.control.http.close();
@@ -100,9 +102,10 @@ impl Daemon {
                 .push("a thread does not end: flash or primary storage does not answer".to_owned());
         }
         if trouble.is_empty() {
-            let (severity, text) = ending::in_order(&dirty, &kept);
+            let (severity, text) = ending::in_order(&dirty, &unlisted, &kept);
             self.report(severity, text);
         } else {
+            trouble.extend(unlisted.iter().map(|disk| ending::not_listed(disk)));
             trouble.extend(kept.iter().map(ending::not_served));
         }
         self.control.events.end_all_repeated();

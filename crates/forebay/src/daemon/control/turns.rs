@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::{ControlState, lock};
 use crate::config::difference;
+use crate::config::sources::Sources;
 use crate::daemon::served::ServedDisk;
 
 /// Time that a disk which is being opened, or decided about, has to come to its end before others give up waiting.
@@ -42,6 +43,14 @@ impl ControlState {
         turn.await.context(
             "another disk is being opened, and its storage or its flash takes long to answer: ask again",
         )
+    }
+
+    /// False of a disk that a restart would not know: its file does not list it any more, and it has not gone yet.
+    pub(in crate::daemon) fn is_listed(&self, name: &str) -> bool {
+        let asked = self.opener.spec().sources.as_ref().map(Sources::spec);
+        // What cannot be read is told where it is read.
+        let asked = asked.and_then(Result::ok);
+        asked.is_none_or(|asked| asked.disks.iter().any(|disk| disk.name.0 == name))
     }
 
     /// Whether a disk that is not served is opened, looked at or decided about. That outlives a turn when it takes long.

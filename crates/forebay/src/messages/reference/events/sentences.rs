@@ -16,6 +16,11 @@ pub(super) const SENTENCES: [Sentences; 6] = [
                 "ended: everything acknowledged of the disks that were served is on primary storage …",
                 "Start again. `forebay disk list` says why the others are refused.",
             ),
+            (
+                Warning,
+                "ended: everything acknowledged is on primary storage …; disk … is not listed any more, and was not destaged: …",
+                "List the disk again as it was, then start.",
+            ),
             (Info, "every disk was detached", "Nothing. The daemon of `forebay run` ends."),
             (Info, "reload: … says what is in force", "Nothing."),
             (Info, "reload: … was read again", "Nothing."),
@@ -113,6 +118,11 @@ pub(super) const SENTENCES: [Sentences; 6] = [
                 "Read the reason, and see [refused disks](errors.md#a-disk-that-is-not-served).",
             ),
             (Info, "the disk is served now", "Nothing."),
+            (
+                Error,
+                "no configuration lists this disk, and its write log in the pool …",
+                "List the disk again as it was, or give its log up. See [a disk that is not listed any more](../operating/recovery.md#a-disk-that-is-not-listed-any-more).",
+            ),
             (
                 Error,
                 "the disk is served, but not everywhere: …",
