@@ -344,24 +344,37 @@ pub(super) fn refused(
 ) -> Refused {
     let record = pool.record(number);
     let dirty = pool.dirty(number);
-    let why = match verdict {
-        Verdict::Mismatch(change) => change_in_words(change),
+    let shown = quoted(pool.path());
+    let mut text = match verdict {
+        Verdict::Mismatch(change) => format!(
+            "primary storage was changed by somebody else while the write log holds data that it does not have: {}.\n",
+            change_in_words(change)
+        ),
         Verdict::New | Verdict::Strong | Verdict::Weak(_) => {
-            "that was found at an earlier start, and nobody has resolved it".to_owned()
+            "the write log was lost, or primary storage was changed by somebody else while the log held data that it does not \
+             have: that was found earlier, and nobody has resolved it.\n"
+                .to_owned()
         }
     };
-    let shown = quoted(pool.path());
-    let mut text = format!(
-        "primary storage was changed by somebody else while the write log holds data that it does not have: {why}.\n"
-    );
     text += &sides(pool.path(), &record, &dirty, look, found);
     let _ = writeln!(text, "Nothing was changed. Copy both, then decide:");
-    let (use_log, discard) = ("--use-log", format!("--discard-log {}", exact(dirty.bytes)));
+    let (use_log, discard) = ("--use-log", format!("--discard-log {}", amount(&dirty)));
     let width = discard.len();
     let command = format!("  forebay disk resolve {} --pool {shown}", record.name);
-    let _ = writeln!(text, "{command} {use_log:<width$}  writes the log over what is there now");
+    if dirty.error.is_none() {
+        let _ =
+            writeln!(text, "{command} {use_log:<width$}  writes the log over what is there now");
+    }
     let _ = write!(text, "{command} {discard}  keeps what is there, and loses the log");
     Refused(text)
+}
+
+/// What has to be typed to discard a log.
+pub(super) fn amount(dirty: &Dirty) -> String {
+    match dirty.error {
+        Some(_) => "all".to_owned(),
+        None => exact(dirty.bytes).to_string(),
+    }
 }
 
 /// Both sides of a disk, a line each.

@@ -413,7 +413,7 @@ fn recorded(tables: &Tables, number: DiskNumber, record: &DiskRecord) -> DiskRep
         generation_pending: record.pending.0,
         flushes_deferred: has(DiskFlags::DEFERRED),
         evidence: if has(DiskFlags::UNRESOLVED) {
-            Some("mismatch: needs 'forebay disk resolve'".to_owned())
+            Some("not enough: needs 'forebay disk resolve'".to_owned())
         } else {
             has(DiskFlags::WEAK).then(|| "weak when its log went on".to_owned())
         },

@@ -60,8 +60,9 @@ fn find(opener: &Opener, open: &OpenPool) -> Vec<(String, String)> {
         (!is_listed).then(|| {
             let text = format!(
                 "no configuration lists this disk, and its write log in the pool {0} {holds}. Primary storage alone is older. \
-                 List the disk again as it was, with this flash, and detach it when it is not wanted any more. To decide \
-                 without that, stop the daemon: forebay disk resolve {1} --pool {2}",
+                 List the disk again as it was, with this flash, after 'forebay disk reset {1}' where it was removed by command; \
+                 detach it when it is not wanted any more. To decide without that, stop the daemon: forebay disk resolve {1} \
+                 --pool {2}",
                 open.path.display(),
                 disk.name,
                 quoted(&open.path)

@@ -262,7 +262,7 @@ impl ServedDisk {
             is_modified
         })?;
         // Nothing is sure about one that has failed.
-        if leaving.end != EndOfSession::Failed {
+        if !matches!(leaving.end, EndOfSession::Failed | EndOfSession::Lost) {
             *noted = is_modified;
         }
         Ok(left)

@@ -246,7 +246,8 @@ fn is_back(was_short: bool) -> (Severity, String) {
         true => (
             Severity::Error,
             "primary storage is as long again as it was, and what was behind its end when it was cut short is not there any more: \
-             it reads as zeroes, unless it is cached. Stop the guest and bring back a copy; then give 'forebay disk drop-cache'"
+             it reads as zeroes, unless it is cached, or you have brought back a copy. Else stop the guest and bring one back. \
+             In both cases give 'forebay disk drop-cache' then"
                 .to_owned(),
         ),
         false => (
