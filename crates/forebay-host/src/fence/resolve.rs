@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use forebay_backends::size::{parse, rounded};
+use forebay_backends::size::{exact, parse, rounded};
 use forebay_backends::{Look, OpenOptions, Probe, Uri};
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::{DiskFlags, DiskRecord, Evidence};
@@ -281,7 +281,7 @@ impl Sides {
 
     /// What has to be typed to discard the log.
     fn amount(&self) -> String {
-        words::amount(&self.undecided.dirty)
+        amount(&self.undecided.dirty)
     }
 
     /// Takes primary storage as it is; the log is written over it when the disk is served.
@@ -435,5 +435,13 @@ impl Sides {
         written
             .map(|_| true)
             .with_context(|| format!("cannot write its sidecar {}", path.display()))
+    }
+}
+
+/// What has to be typed to discard a log.
+pub(super) fn amount(dirty: &Dirty) -> String {
+    match dirty.error {
+        Some(_) => "all".to_owned(),
+        None => exact(dirty.bytes).to_string(),
     }
 }

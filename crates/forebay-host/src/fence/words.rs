@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use forebay_backends::Look;
-use forebay_backends::size::{exact, rounded};
+use forebay_backends::size::rounded;
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::disk::DiskRecord;
 use forebay_core::flash_pool::fence::{Change, Doubt, Timestamp, Verdict};
@@ -358,7 +358,8 @@ pub(super) fn refused(
     };
     text += &sides(pool.path(), &record, &dirty, look, found);
     let _ = writeln!(text, "Nothing was changed. Copy both, then decide:");
-    let (use_log, discard) = ("--use-log", format!("--discard-log {}", amount(&dirty)));
+    let (use_log, discard) =
+        ("--use-log", format!("--discard-log {}", super::resolve::amount(&dirty)));
     let width = discard.len();
     let command = format!("  forebay disk resolve {} --pool {shown}", record.name);
     if dirty.error.is_none() {
@@ -367,14 +368,6 @@ pub(super) fn refused(
     }
     let _ = write!(text, "{command} {discard}  keeps what is there, and loses the log");
     Refused(text)
-}
-
-/// What has to be typed to discard a log.
-pub(super) fn amount(dirty: &Dirty) -> String {
-    match dirty.error {
-        Some(_) => "all".to_owned(),
-        None => exact(dirty.bytes).to_string(),
-    }
 }
 
 /// Both sides of a disk, a line each.
