@@ -129,18 +129,21 @@ impl crate::client::Disks for OneDisk {
     }
 }
 
+/// The bytes of a command that brings `data` with it.
+fn command(cmd_sn: u32, cdb: [u8; 16], data: &[u8]) -> Vec<u8> {
+    let (is_final, reads, writes, attribute) = (true, false, !data.is_empty(), 1);
+    let expected_len = data.len() as u32;
+    let command = Command { is_final, reads, writes, attribute, expected_len, cdb };
+    let (tag, request, data_len) = (cmd_sn, Request::Command(command), data.len());
+    let pdu = Pdu { is_immediate: false, ahs_len: 0, data_len, lun: [0; 8], tag, cmd_sn, request };
+    [&pdu.encode()[..], data].concat()
+}
+
 #[test]
 fn a_part_whose_disk_ends_while_it_is_held_does_not_keep_a_session_that_its_initiator_left() {
-    let command = |cmd_sn: u32, cdb: [u8; 16]| {
-        let (is_final, reads, writes, attribute) = (true, false, false, 1);
-        let command = Command { is_final, reads, writes, attribute, expected_len: 0, cdb };
-        let (tag, request) = (cmd_sn, Request::Command(command));
-        Pdu { is_immediate: false, ahs_len: 0, data_len: 0, lun: [0; 8], tag, cmd_sn, request }
-            .encode()
-    };
     // TEST UNIT READY is told of the unit attention. VERIFY of 4 MiB is read in parts of 1 MiB.
     let verify = [0x2f, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0];
-    let (peer, newcomer) = session([command(0, [0; 16]), command(1, verify)].concat());
+    let (peer, newcomer) = session([command(0, [0; 16], &[]), command(1, verify, &[])].concat());
     let mut reactor = Reactor::new(8, None).unwrap();
     let mut disk = OneDisk(disk(&mut reactor));
     let tokens = Tokens { recv: Token(0), send: Token(1) };
@@ -176,15 +179,6 @@ fn a_part_whose_disk_ends_while_it_is_held_does_not_keep_a_session_that_its_init
 #[test]
 fn an_or_write_that_has_read_waits_for_memory_without_another_read() {
     const BLOCKS: [u8; 4096] = [5; 4096];
-    let command = |cmd_sn: u32, cdb: [u8; 16], data: &[u8]| {
-        let (is_final, reads, writes, attribute) = (true, false, !data.is_empty(), 1);
-        let expected_len = data.len() as u32;
-        let command = Command { is_final, reads, writes, attribute, expected_len, cdb };
-        let (tag, request, data_len) = (cmd_sn, Request::Command(command), data.len());
-        let pdu =
-            Pdu { is_immediate: false, ahs_len: 0, data_len, lun: [0; 8], tag, cmd_sn, request };
-        [&pdu.encode()[..], data].concat()
-    };
     let or_write = [0x8b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
     let (_peer, newcomer) =
         session([command(0, [0; 16], &[]), command(1, or_write, &BLOCKS)].concat());
@@ -226,15 +220,6 @@ fn an_or_write_that_has_read_waits_for_memory_without_another_read() {
 #[test]
 fn a_write_same_that_finds_no_place_waits_and_gives_the_engine_nothing_to_do() {
     const BLOCK: [u8; 512] = [7; 512];
-    let command = |cmd_sn: u32, cdb: [u8; 16], data: &[u8]| {
-        let (is_final, reads, writes, attribute) = (true, false, !data.is_empty(), 1);
-        let expected_len = data.len() as u32;
-        let command = Command { is_final, reads, writes, attribute, expected_len, cdb };
-        let (tag, request, data_len) = (cmd_sn, Request::Command(command), data.len());
-        let pdu =
-            Pdu { is_immediate: false, ahs_len: 0, data_len, lun: [0; 8], tag, cmd_sn, request };
-        [&pdu.encode()[..], data].concat()
-    };
     let write_same = [0x41, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0];
     let (_peer, newcomer) =
         session([command(0, [0; 16], &[]), command(1, write_same, &BLOCK)].concat());

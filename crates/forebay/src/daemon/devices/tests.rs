@@ -22,17 +22,21 @@ fn a_device_that_is_busy_for_a_moment_is_waited_for_and_one_that_hangs_is_named(
         OpenPool { path, real, pool: Arc::new(pool.into()), said: Arc::default() }
     };
     let pools = ["a", "b", "c"].map(open);
+    let (reached, is_reached) = channel();
     let look = |patience| {
-        let others = Others::look(pools.iter(), patience);
+        // Told before each pool is looked at.
+        let told = pools.iter().inspect(|open| _ = reached.send(open.path.clone()));
+        let others = Others::look(told, patience);
         let names = others.disks.into_iter().map(|disk| disk.name).collect::<Vec<_>>();
         (names, others.silent)
     };
     let (busy, is_busy) = channel();
     let held = pools[1].pool.clone();
+    let path = pools[1].path.clone();
     let writer = std::thread::spawn(move || {
         let _written = held.lock();
         busy.send(()).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
+        assert!(is_reached.iter().any(|reached| reached == path));
     });
     is_busy.recv().unwrap();
     let all = ["a", "b", "c"].map(str::to_owned).to_vec();
