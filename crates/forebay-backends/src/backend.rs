@@ -164,6 +164,11 @@ pub trait Backend: Send {
         false
     }
 
+    /// Reads a little of what it holds, so that nothing else is taken for it when it comes back after the loss of a session.
+    /// Where it cannot be lost, that does nothing. May wait some seconds. Call it before the backend is attached, and after all
+    /// that others write there.
+    fn take_samples(&mut self) {}
+
     /// Where I/O waits for a session that was lost, it waits no longer than this, from the loss on: then it ends with an error,
     /// and so does what is submitted before there is a session again. Otherwise it waits for ever.
     fn give_up_after(&mut self, patience: Nanos) {
@@ -212,6 +217,10 @@ macro_rules! leave_to_inner {
 
         fn holds_changes(&self) -> bool {
             self.inner.holds_changes()
+        }
+
+        fn take_samples(&mut self) {
+            self.inner.take_samples();
         }
 
         fn give_up_after(&mut self, patience: forebay_core::ids::Nanos) {

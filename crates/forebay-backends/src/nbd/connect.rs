@@ -7,7 +7,7 @@
 //! Runs on the user's thread for the first session ([`open_session`]) and on a helper thread for
 //! every later one ([`Connector`]), never on a shard.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -22,13 +22,14 @@ use forebay_nbd::option_reply::{
     ExportNameReply, OptionReply, OptionReplyHeader, decode_meta_context,
 };
 use forebay_nbd::{Invalid, PAYLOAD_MAX};
-use rustix::net::sockopt::{self, Timeout};
 
-use super::dial::{self, Place, Stream, left};
+use super::dial::{self, Place, Stream};
 use super::export::Export;
+use super::samples::Samples;
 use crate::backend::HostLoses;
 use crate::error::{Error, ErrorKind};
 use crate::uri::{NbdAddress, NbdUri};
+use rustix::net::Shutdown;
 
 /// Time for connecting and the handshake, at most.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -57,6 +58,14 @@ impl NewSession {
     pub(super) fn host_loses(&self) -> HostLoses {
         let is_here = self.is_local || self.sockets.first().is_some_and(dial::is_to_this_host);
         if is_here { HostLoses::Anything } else { HostLoses::Nothing }
+    }
+
+    /// Ends its connections: nobody can follow any more what comes on them.
+    pub(super) fn shut_down(&self) {
+        for socket in &self.sockets {
+            // One that has ended is as good.
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
     }
 }
 
@@ -94,13 +103,14 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Starts the thread; `waker` wakes the shard when there is a result.
-    pub(super) fn start(uri: &NbdUri, waker: Waker) -> io::Result<Connector> {
+    /// Starts the thread; `waker` wakes the shard when there is a result. The export is to have these `samples`.
+    pub(super) fn start(uri: &NbdUri, samples: Samples, waker: Waker) -> io::Result<Connector> {
         let (answer, result) = channel();
         let uri = uri.clone();
         forebay_io::thread::start("nbd connect", move || {
+            let known = open_session(&uri).and_then(|new| known(&uri, &samples, new));
             // Nobody waits any more: the sockets close again.
-            let _ = answer.send(open_session(&uri));
+            let _ = answer.send(known);
             waker.wake();
         })?;
         Ok(Connector { result })
@@ -119,6 +129,25 @@ impl Connector {
     }
 }
 
+/// The session, if its export has these samples.
+fn known(uri: &NbdUri, samples: &Samples, new: NewSession) -> Result<NewSession, Error> {
+    match samples.changed(&new) {
+        Ok(None) => Ok(new),
+        Ok(Some(page)) => Err(Error::new(
+            ErrorKind::Unsuitable,
+            format!(
+                "the export came back with something else in its bytes {} to {}, where this disk has not written: if it is \
+                 another image, serve the one that was there before; if somebody has changed this one, restart the disk",
+                page.start, page.end
+            ),
+        )),
+        Err(error) => {
+            let what = "it cannot be read to see whether it is the same export as before";
+            Err(Error::new(ErrorKind::Protocol, format!("{}: {what} ({error})", at(uri))))
+        }
+    }
+}
+
 fn open_connection(
     place: &Place,
     uri: &NbdUri,
@@ -129,15 +158,8 @@ fn open_connection(
     let mut handshake = Handshake { at, stream, deadline, out: Vec::new(), data: Vec::new() };
     let export = handshake.negotiate(&uri.export)?;
     export.check(&handshake.at)?;
-    let socket = match handshake.stream {
-        Stream::Unix(stream) => OwnedFd::from(stream),
-        Stream::Tcp(stream) => OwnedFd::from(stream),
-    };
     // From here on the reactor waits, and the session has its own time-outs.
-    for timeout in [Timeout::Recv, Timeout::Send] {
-        sockopt::set_socket_timeout(&socket, timeout, None)
-            .map_err(|error| connect_error(uri, error.into()))?;
-    }
+    let socket = handshake.stream.into_socket().map_err(|error| connect_error(uri, error))?;
     Ok((export, socket))
 }
 
@@ -349,42 +371,12 @@ impl Handshake {
     }
 
     fn send(&mut self) -> Result<(), Error> {
-        let out = std::mem::take(&mut self.out);
-        let sent = left(self.deadline).and_then(|left| match &mut self.stream {
-            Stream::Unix(stream) => {
-                stream.set_write_timeout(Some(left))?;
-                stream.write_all(&out)
-            }
-            Stream::Tcp(stream) => {
-                stream.set_write_timeout(Some(left))?;
-                stream.write_all(&out)
-            }
-        });
-        self.out = out;
+        let sent = self.stream.send(&self.out, self.deadline);
         self.out.clear();
         sent.map_err(|error| self.failed(error))
     }
 
-    /// Fills `bytes`, whatever the pieces in which they come, until the deadline.
-    fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            let read = left(self.deadline).and_then(|left| match &mut self.stream {
-                Stream::Unix(stream) => {
-                    stream.set_read_timeout(Some(left))?;
-                    stream.read(bytes)
-                }
-                Stream::Tcp(stream) => {
-                    stream.set_read_timeout(Some(left))?;
-                    stream.read(bytes)
-                }
-            });
-            match read {
-                Ok(0) => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
-                Ok(read) => bytes = &mut bytes[read..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error)),
-            }
-        }
-        Ok(())
+    fn read(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        self.stream.receive(bytes, self.deadline).map_err(|error| self.failed(error))
     }
 }

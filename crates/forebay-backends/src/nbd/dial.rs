@@ -1,8 +1,8 @@
 //! Reaching a server, with a time limit.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,6 +23,78 @@ pub(super) enum Place {
 pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+}
+
+impl Stream {
+    /// A connection, of a unix socket or over TCP.
+    pub(super) fn of(socket: OwnedFd, is_unix: bool) -> Stream {
+        match is_unix {
+            true => Stream::Unix(UnixStream::from(socket)),
+            false => Stream::Tcp(TcpStream::from(socket)),
+        }
+    }
+
+    /// Sends all bytes until the deadline.
+    pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        let left = Some(left(deadline)?);
+        match self {
+            Stream::Unix(stream) => {
+                stream.set_write_timeout(left)?;
+                stream.write_all(bytes)
+            }
+            Stream::Tcp(stream) => {
+                stream.set_write_timeout(left)?;
+                stream.write_all(bytes)
+            }
+        }
+    }
+
+    /// Fills `bytes`, whatever the pieces in which they come, until the deadline.
+    pub(super) fn receive(&mut self, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let left = Some(left(deadline)?);
+            let read = match self {
+                Stream::Unix(stream) => {
+                    stream.set_read_timeout(left)?;
+                    stream.read(bytes)
+                }
+                Stream::Tcp(stream) => {
+                    stream.set_read_timeout(left)?;
+                    stream.read(bytes)
+                }
+            };
+            match read {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => bytes = &mut bytes[read..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The socket, for who waits on a reactor.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn into_socket(self) -> io::Result<OwnedFd> {
+        for timeout in [Timeout::Recv, Timeout::Send] {
+            sockopt::set_socket_timeout(&self, timeout, None)?;
+        }
+        Ok(match self {
+            Stream::Unix(stream) => OwnedFd::from(stream),
+            Stream::Tcp(stream) => OwnedFd::from(stream),
+        })
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+        }
+    }
 }
 
 impl Place {

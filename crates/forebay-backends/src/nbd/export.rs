@@ -7,8 +7,12 @@
 //! | block sizes | must allow all requests of the first session, which stay the same |
 //! | structured replies, number of a context, several connections | each session has its own |
 
+use forebay_core::action::IoOp;
+use forebay_core::geometry::ByteRange;
+use forebay_core::status::IoStatus;
 use forebay_nbd::flags::TransmissionFlags;
 
+use crate::backend::{BackendIo, Properties};
 use crate::error::{Error, ErrorKind};
 
 /// Longest command without a payload; a power of two that fits its 32 bits.
@@ -56,6 +60,36 @@ impl Export {
     /// Longest request: whole blocks.
     pub(super) fn len_max(&self) -> u64 {
         u64::from(self.block_max / self.block_min * self.block_min).min(LEN_MAX)
+    }
+
+    /// How an I/O ends that needs no server; a discard is cut to whole blocks.
+    pub(super) fn answer_here(
+        &self,
+        io: &mut BackendIo,
+        properties: &Properties,
+    ) -> Option<IoStatus> {
+        if let Some(status) = io.refusal(properties) {
+            return Some(status);
+        }
+        let block = u64::from(properties.logical_block);
+        let can = |flag| self.flags.has(flag);
+        match io.op {
+            IoOp::Flush if properties.read_only => Some(IoStatus::Ok),
+            IoOp::Flush => (!can(TransmissionFlags::SEND_FLUSH)).then_some(IoStatus::Ok),
+            IoOp::Discard => {
+                // Blocks that are discarded only in part stay.
+                let start = io.range.start.next_multiple_of(block);
+                let end = io.range.end / block * block;
+                io.range = ByteRange { start, end: end.max(start) };
+                io.range.is_empty().then_some(IoStatus::Ok)
+            }
+            IoOp::WriteZeroes { fast_only, .. } => {
+                let refused = !io.range.is_aligned(block)
+                    || (fast_only && !can(TransmissionFlags::SEND_FAST_ZERO));
+                refused.then_some(IoStatus::Unsupported)
+            }
+            IoOp::Read { .. } | IoOp::Write { .. } | IoOp::Extents | IoOp::Progress { .. } => None,
+        }
     }
 
     /// What is used of the server's `new` offer after this one.

@@ -45,7 +45,8 @@
 //!   back; a flush, a discard and zeroes have ten times as long.
 //! - While there is no session, I/O waits; [`Backend::trouble`] says why. The engine has its own
 //!   time-outs. Where it is [told to](Backend::give_up_after), it fails after a while instead.
-//! - An export that comes back shorter, or that lost an ability, is refused (`export.rs`).
+//! - An export that comes back shorter, or that lost an ability, is refused (`export.rs`), and so is one with other data
+//!   (`samples.rs`).
 //! - A server without flush gets FUA writes if it takes them; otherwise a flush has nothing to do.
 
 mod arrived;
@@ -55,16 +56,14 @@ mod export;
 mod hold;
 mod receive;
 mod requests;
+mod samples;
 mod session;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 
-use forebay_core::action::IoOp;
-use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
-use forebay_core::status::IoStatus;
 use forebay_io::reactor::Completion;
 use forebay_nbd::flags::TransmissionFlags;
 
@@ -77,6 +76,7 @@ use connect::{Connector, NewSession};
 use export::Export;
 use hold::Hold;
 use requests::Requests;
+use samples::Samples;
 use session::Session;
 
 /// Pause after the second attempt to connect; the first is made at once, later pauses double.
@@ -92,6 +92,8 @@ pub struct NbdBackend {
     identity: Option<Identity>,
     /// What is used of the server's offer.
     export: Export,
+    /// What it held, where that was [asked for](Backend::take_samples).
+    samples: Samples,
     tokens: Option<TokenRange>,
     requests: Requests,
     hold: Hold,
@@ -174,6 +176,7 @@ impl NbdBackend {
             properties,
             identity,
             export,
+            samples: Samples::default(),
             tokens: None,
             requests: Requests::new(export.len_max(), export.block_min.into()),
             hold: Hold::Off,
@@ -189,32 +192,6 @@ impl NbdBackend {
             },
             due: Due { is_send: false, check_at: Nanos::NEVER },
         })
-    }
-
-    /// I/Os that can be answered without the server.
-    fn answer_here(&self, io: &mut BackendIo) -> Option<IoStatus> {
-        if let Some(status) = io.refusal(&self.properties) {
-            return Some(status);
-        }
-        let block = u64::from(self.properties.logical_block);
-        let can = |flag| self.export.flags.has(flag);
-        match io.op {
-            IoOp::Flush if self.properties.read_only => Some(IoStatus::Ok),
-            IoOp::Flush => (!can(TransmissionFlags::SEND_FLUSH)).then_some(IoStatus::Ok),
-            IoOp::Discard => {
-                // Blocks that are discarded only in part stay.
-                let start = io.range.start.next_multiple_of(block);
-                let end = io.range.end / block * block;
-                io.range = ByteRange { start, end: end.max(start) };
-                io.range.is_empty().then_some(IoStatus::Ok)
-            }
-            IoOp::WriteZeroes { fast_only, .. } => {
-                let refused = !io.range.is_aligned(block)
-                    || (fast_only && !can(TransmissionFlags::SEND_FAST_ZERO));
-                refused.then_some(IoStatus::Unsupported)
-            }
-            IoOp::Read { .. } | IoOp::Write { .. } | IoOp::Extents | IoOp::Progress { .. } => None,
-        }
     }
 
     fn send(&mut self, cx: &mut Context<'_>) {
@@ -296,7 +273,7 @@ impl NbdBackend {
         if let State::BackOff { until, attempt } = self.state
             && until <= cx.now
         {
-            match Connector::start(&self.uri, cx.reactor.waker()) {
+            match Connector::start(&self.uri, self.samples.clone(), cx.reactor.waker()) {
                 Ok(connector) => self.state = State::Connecting { connector, attempt },
                 Err(error) => self.back_off(cx.now, attempt, &error.to_string()),
             }
@@ -403,8 +380,11 @@ impl Backend for NbdBackend {
     }
 
     fn submit(&mut self, cx: &mut Context<'_>, mut io: BackendIo) {
-        if let Some(status) = self.answer_here(&mut io) {
+        if let Some(status) = self.export.answer_here(&mut io, &self.properties) {
             return cx.events.push(BackendEvent::Done { id: io.id, status });
+        }
+        if io.changes_data() {
+            self.samples.forget(io.range);
         }
         if self.hold.takes(&io) {
             return;
@@ -456,6 +436,15 @@ impl Backend for NbdBackend {
             State::Connecting { .. } | State::Connected(_) | State::Detached => Nanos::NEVER,
         };
         session.min(held).min(self.give_up_at())
+    }
+
+    fn take_samples(&mut self) {
+        let State::Connected(new) = &self.state else { unreachable!("before it is attached") };
+        match Samples::take(new) {
+            Ok(samples) => self.samples = samples,
+            // The session will find that it has ended, and there will be another.
+            Err(_) => new.shut_down(),
+        }
     }
 
     fn give_up_after(&mut self, patience: Nanos) {

@@ -3,6 +3,7 @@
 mod addresses;
 mod fence;
 mod returns;
+mod samples;
 mod server;
 mod time;
 
@@ -10,7 +11,9 @@ use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use forebay_core::action::{Extent, ExtentState};
+use forebay_core::action::{Extent, ExtentState, IoOp};
+use forebay_core::geometry::ByteRange;
+use forebay_core::status::IoStatus;
 use forebay_nbd::errno::Errno;
 use forebay_nbd::flags::CommandFlags;
 use forebay_nbd::info::BlockSizes;

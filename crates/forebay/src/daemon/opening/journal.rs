@@ -83,6 +83,7 @@ fn make(
     let backend = place.open(session.is_unanswered);
     let mut backend = backend.with_context(|| format!("cannot use {place}"))?;
     backend.give_up_after(patience);
+    backend.take_samples();
     session.fence.name_journal(&place, nonce).context("its sidecar cannot be written")?;
     let share = JournalShare { backend, revoker: session.fence.revoker(), guard };
     Ok((superblock, share))

@@ -77,10 +77,13 @@ pub(super) fn open(
     state: Option<&Path>,
 ) -> Result<Opened> {
     let (opening, who) = Opening::primary_storage(spec, state)?;
-    match pool {
+    let mut opened = match pool {
         None => opening.without_flash(who),
         Some((shared, owner)) => opening.on_flash(who, PoolDoor { shared, owner }),
-    }
+    }?;
+    // The disk alone writes there from now on.
+    opened.backend.take_samples();
+    Ok(opened)
 }
 
 impl Opening<'_> {

@@ -1,0 +1,262 @@
+//! What an export held when its disk was opened, so that it is known again when it comes back.
+//!
+//! Somebody may serve another image at the same address: a disk that went on there would write into that, and give what it has
+//! cached of the one before. So some pages are read before the first request, and again on each later session before it is used.
+//! They are the first ones and the last, where partition tables are, and others at random places. A page that the disk writes to
+//! is none any more: what a server that died has of it is not known.
+//!
+//! Pages are read on a connection that nothing else uses yet, blocking: at the opening, and on the thread that connects.
+//! What a server fails to read says nothing. Two images that are alike in all these pages are not told apart.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use forebay_core::geometry::{ByteRange, PAGE};
+use forebay_core::sealed::crc32c;
+use forebay_core::splitmix::Rng;
+use forebay_io::clock;
+use forebay_nbd::Invalid;
+use forebay_nbd::flags::{ChunkFlags, CommandFlags};
+use forebay_nbd::reply::{
+    ChunkHeader, ChunkKind, OffsetData, OffsetHole, ReplyHeader, SimpleReply,
+};
+use forebay_nbd::request::{Command, RequestHeader};
+
+use super::connect::NewSession;
+use super::dial::Stream;
+
+/// Pages at the begin.
+const FIRST: u64 = 4;
+/// Pages anywhere.
+const RANDOM: u64 = 32;
+/// Pages that are asked for at once.
+const BATCH: usize = 10;
+/// A slow server gives fewer pages: no more are asked for after this time.
+const TAKE_FOR: Duration = Duration::from_secs(1);
+/// Time in which a server answers.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Longest message of an error.
+const MESSAGE_MAX: u32 = 8192;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
+    /// Pages and their checksums, in the order of their places.
+    pages: Vec<(ByteRange, u32)>,
+}
+
+impl Samples {
+    /// Reads the pages of an export.
+    ///
+    /// # Errors
+    /// The kernel's, or what the server did wrong. The connection cannot be used any more.
+    pub(super) fn take(new: &NewSession) -> io::Result<Samples> {
+        let mut reader = Reader::new(new)?;
+        let until = Instant::now() + TAKE_FOR;
+        let mut pages = Vec::new();
+        for places in places(new.export.size, new.export.len_max()).chunks(BATCH) {
+            if Instant::now() >= until {
+                break;
+            }
+            let checksums = reader.checksums(places)?;
+            let known = places.iter().zip(checksums);
+            pages.extend(known.filter_map(|(place, sum)| Some((*place, sum?))));
+        }
+        reader.end()?;
+        Ok(Samples { pages })
+    }
+
+    /// The disk is about to change this range.
+    pub(super) fn forget(&mut self, written: ByteRange) {
+        let first = self.pages.partition_point(|(page, _)| page.end <= written.start);
+        let len = self.pages[first..].partition_point(|(page, _)| page.start < written.end);
+        self.pages.drain(first..first + len);
+    }
+
+    /// A page that holds something else by now.
+    ///
+    /// # Errors
+    /// As for [`Samples::take`].
+    pub(super) fn changed(&self, new: &NewSession) -> io::Result<Option<ByteRange>> {
+        if self.pages.is_empty() {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(new)?;
+        let mut changed = None;
+        for pages in self.pages.chunks(BATCH) {
+            let places: Vec<ByteRange> = pages.iter().map(|(place, _)| *place).collect();
+            let found = pages.iter().zip(reader.checksums(&places)?);
+            let mut others = found.filter(|((_, was), is)| is.is_some_and(|is| is != *was));
+            changed = changed.or(others.next().map(|((place, _), _)| *place));
+        }
+        reader.end()?;
+        Ok(changed)
+    }
+}
+
+/// The pages to read of an export, in order.
+fn places(size: u64, len_max: u64) -> Vec<ByteRange> {
+    let count = size.div_ceil(PAGE);
+    let mut rng = Rng::new(clock::now_nanos() ^ size);
+    let mut numbers: Vec<u64> = (0..FIRST.min(count)).chain([count - 1]).collect();
+    numbers.extend((0..RANDOM).map(|_| rng.below(count)));
+    numbers.sort_unstable();
+    numbers.dedup();
+    let len = PAGE.min(len_max);
+    let range = |number: u64| ByteRange::new(number * PAGE, (number * PAGE + len).min(size));
+    numbers.into_iter().map(range).collect()
+}
+
+/// A page on its way.
+struct Coming {
+    range: ByteRange,
+    bytes: Vec<u8>,
+    received: u64,
+    is_failed: bool,
+    is_over: bool,
+}
+
+/// Reads on the first connection of a session.
+struct Reader {
+    stream: Stream,
+    structured: bool,
+}
+
+impl Reader {
+    fn new(new: &NewSession) -> io::Result<Reader> {
+        let socket: OwnedFd = new.sockets[0].try_clone()?;
+        Ok(Reader { stream: Stream::of(socket, new.is_local), structured: new.export.structured })
+    }
+
+    /// The connection is the session's again.
+    fn end(self) -> io::Result<()> {
+        self.stream.into_socket().map(drop)
+    }
+
+    /// Checksums of some places; none where the server fails to read.
+    fn checksums(&mut self, places: &[ByteRange]) -> io::Result<Vec<Option<u32>>> {
+        let deadline = Instant::now() + ANSWER_MAX;
+        let mut out = Vec::new();
+        for (cookie, place) in places.iter().enumerate() {
+            let request = RequestHeader {
+                flags: CommandFlags::NONE,
+                command: Command::Read.wire(),
+                cookie: cookie as u64,
+                offset: place.start,
+                len: place.len() as u32,
+            };
+            out.extend_from_slice(&request.to_bytes());
+        }
+        self.stream.send(&out, deadline)?;
+        let mut pages: Vec<Coming> = places.iter().copied().map(Coming::new).collect();
+        while pages.iter().any(|page| !page.is_over) {
+            self.take_reply(&mut pages, deadline)?;
+        }
+        pages.into_iter().map(Coming::checksum).collect()
+    }
+
+    /// Takes one reply, or one chunk of one.
+    fn take_reply(&mut self, pages: &mut [Coming], deadline: Instant) -> io::Result<()> {
+        let mut header = [0; ChunkHeader::SIZE];
+        self.stream.receive(&mut header[..SimpleReply::SIZE], deadline)?;
+        let decoded = ReplyHeader::decode(&header[..SimpleReply::SIZE]).map_err(wrong)?;
+        match decoded {
+            Some(ReplyHeader::Simple(SimpleReply { result, cookie })) => {
+                let page = awaited(pages, cookie)?;
+                page.is_over = true;
+                page.is_failed = result.is_err();
+                if !page.is_failed && self.structured {
+                    return Err(invalid("a simple reply though structured ones were agreed"));
+                }
+                if !page.is_failed {
+                    page.received = page.range.len();
+                    self.stream.receive(&mut page.bytes, deadline)?;
+                }
+                Ok(())
+            }
+            Some(ReplyHeader::Chunk(_)) | None => {
+                self.stream.receive(&mut header[SimpleReply::SIZE..], deadline)?;
+                match ReplyHeader::decode(&header).map_err(wrong)? {
+                    Some(ReplyHeader::Chunk(chunk)) if self.structured => {
+                        self.take_chunk(chunk, awaited(pages, chunk.cookie)?, deadline)
+                    }
+                    _ => Err(invalid("a structured reply though simple ones were agreed")),
+                }
+            }
+        }
+    }
+
+    fn take_chunk(
+        &mut self,
+        chunk: ChunkHeader,
+        page: &mut Coming,
+        deadline: Instant,
+    ) -> io::Result<()> {
+        match chunk.kind {
+            ChunkKind::OffsetData => {
+                let mut offset = [0; OffsetData::SIZE];
+                self.stream.receive(&mut offset, deadline)?;
+                let OffsetData { offset } = OffsetData::decode(&offset).expect("all its bytes");
+                let len = u64::from(chunk.len).saturating_sub(OffsetData::SIZE as u64);
+                self.stream.receive(page.piece(offset, len)?, deadline)?;
+            }
+            ChunkKind::OffsetHole if chunk.len as usize == OffsetHole::SIZE => {
+                let mut payload = [0; OffsetHole::SIZE];
+                self.stream.receive(&mut payload, deadline)?;
+                let hole = OffsetHole::decode(&payload).map_err(wrong)?;
+                page.piece(hole.offset, hole.len.into())?.fill(0);
+            }
+            ChunkKind::None if chunk.len == 0 => {}
+            kind if kind.is_error() && chunk.len <= MESSAGE_MAX => {
+                page.is_failed = true;
+                self.stream.receive(&mut vec![0; chunk.len as usize], deadline)?;
+            }
+            _ => return Err(invalid("a chunk that no read has")),
+        }
+        page.is_over = chunk.flags.has(ChunkFlags::DONE);
+        Ok(())
+    }
+}
+
+impl Coming {
+    fn new(range: ByteRange) -> Coming {
+        let bytes = vec![0; range.len() as usize];
+        Coming { range, bytes, received: 0, is_failed: false, is_over: false }
+    }
+
+    /// The place of a piece of it that comes now.
+    fn piece(&mut self, offset: u64, len: u64) -> io::Result<&mut [u8]> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.range.end);
+        let (Some(end), true) = (end, offset >= self.range.start) else {
+            return Err(invalid("read data that was not asked for"));
+        };
+        self.received += len;
+        Ok(&mut self.bytes[(offset - self.range.start) as usize..(end - self.range.start) as usize])
+    }
+
+    fn checksum(self) -> io::Result<Option<u32>> {
+        if self.is_failed {
+            return Ok(None);
+        }
+        if self.received != self.range.len() {
+            return Err(invalid("a reply without all that was asked for"));
+        }
+        Ok(Some(crc32c(&self.bytes)))
+    }
+}
+
+/// The page that a reply is for.
+fn awaited(pages: &mut [Coming], cookie: u64) -> io::Result<&mut Coming> {
+    let page = usize::try_from(cookie).ok().and_then(|number| pages.get_mut(number));
+    page.filter(|page| !page.is_over)
+        .ok_or_else(|| invalid("a reply to nothing that was asked for"))
+}
+
+fn wrong(error: Invalid) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}

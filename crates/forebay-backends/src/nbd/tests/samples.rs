@@ -1,0 +1,118 @@
+//! Exports that come back with other data than they had.
+
+use forebay_core::action::IoOp;
+use forebay_core::geometry::ByteRange;
+use forebay_core::status::IoStatus;
+use forebay_nbd::errno::Errno;
+use forebay_nbd::request::Command;
+
+use super::server::{Misdeed, SIZE, Script, Server};
+use crate::testing::Bench;
+
+/// A server of which samples were taken, and whose first connection closes at the first flush.
+fn sampled(script: Script) -> (Server, Bench) {
+    let misdeed = |connection, _, command| match (connection, command) {
+        (0, Command::Flush) => Misdeed::Close,
+        _ => Misdeed::None,
+    };
+    bench(Server::start(Script { misdeed, ..script }))
+}
+
+fn bench(server: Server) -> (Server, Bench) {
+    let mut backend = server.open("&connections=1").expect("it connects");
+    backend.take_samples();
+    (server, Bench::new(backend))
+}
+
+fn fill(server: &Server, byte: u8) {
+    server.shared.bytes.lock().expect("no panic").fill(byte);
+}
+
+#[test]
+fn an_export_that_comes_back_with_another_image_is_not_used() {
+    for structured in [true, false] {
+        let (server, mut bench) = sampled(Script { structured, ..Script::good() });
+        let write = bench.submit_write(ByteRange::at(0, 4096), 7);
+        assert_eq!(bench.end_of(write), IoStatus::Ok, "on the first session");
+        fill(&server, 9);
+        let flush = bench.submit(IoOp::Flush, ByteRange::default());
+        let late = bench.submit_write(ByteRange::at(8192, 4096), 7);
+        let is_refused = |bench: &mut Bench| {
+            bench
+                .backend
+                .trouble()
+                .is_some_and(|why| why.contains("with something else in its bytes"))
+        };
+        bench.until(is_refused);
+        assert!(!bench.ended.contains_key(&late), "it waits");
+        assert!(server.shared.bytes.lock().expect("no panic").iter().all(|byte| *byte == 9));
+        fill(&server, 0);
+        assert_eq!(bench.end_of(late), IoStatus::Ok);
+        assert_eq!(bench.end_of(flush), IoStatus::IoError, "a write may be lost");
+        assert_eq!(bench.backend.trouble(), None);
+    }
+}
+
+#[test]
+fn an_export_that_lost_what_the_disk_has_written_comes_back() {
+    let (server, mut bench) = sampled(Script::good());
+    for start in (0..SIZE).step_by(1 << 20) {
+        assert_eq!(bench.write(ByteRange::at(start, 1 << 20), 7), IoStatus::Ok);
+    }
+    fill(&server, 0);
+    assert_eq!(bench.flush(), IoStatus::IoError);
+    assert_eq!((bench.read_fill(ByteRange::at(0, 1 << 20)), bench.sessions.as_str()), (0, "-+"));
+}
+
+#[test]
+fn an_export_that_comes_back_as_it_was_is_read_once_more_and_used() {
+    for structured in [true, false] {
+        let (server, mut bench) = sampled(Script { structured, ..Script::good() });
+        let reads = server.count(Command::Read);
+        assert!((5..=37).contains(&reads), "{reads}");
+        assert_eq!(bench.flush(), IoStatus::Ok);
+        assert_eq!((server.count(Command::Read), bench.sessions.as_str()), (2 * reads, "-+"));
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_says_nothing() {
+    for structured in [true, false] {
+        let misdeed = |connection, number, command| match (connection, number, command) {
+            (0, 0..36, Command::Read) => Misdeed::Fail(Errno::Io),
+            (0, _, Command::Flush) => Misdeed::Close,
+            _ => Misdeed::None,
+        };
+        let (server, mut bench) =
+            bench(Server::start(Script { structured, misdeed, ..Script::good() }));
+        assert_eq!((bench.flush(), bench.sessions.as_str()), (IoStatus::Ok, "-+"));
+        assert!(server.count(Command::Read) <= 38);
+    }
+}
+
+#[test]
+fn a_server_that_answers_samples_badly_gets_another_session_without_them() {
+    for misdeed in [
+        Misdeed::Garbage,
+        Misdeed::WrongCookie,
+        Misdeed::TooLittle,
+        Misdeed::OutOfRange,
+        Misdeed::CloseHalfWay,
+    ] {
+        let first = match misdeed {
+            Misdeed::Garbage => |connection, _, _| of_first(connection, Misdeed::Garbage),
+            Misdeed::WrongCookie => |connection, _, _| of_first(connection, Misdeed::WrongCookie),
+            Misdeed::TooLittle => |connection, _, _| of_first(connection, Misdeed::TooLittle),
+            Misdeed::OutOfRange => |connection, _, _| of_first(connection, Misdeed::OutOfRange),
+            _ => |connection, _, _| of_first(connection, Misdeed::CloseHalfWay),
+        };
+        let (server, mut bench) = bench(Server::start(Script::bad(first)));
+        fill(&server, 3);
+        assert_eq!(bench.read_fill(ByteRange::at(0, 4096)), 3, "{misdeed:?}");
+        assert_eq!(bench.sessions, "-+", "{misdeed:?}");
+    }
+}
+
+fn of_first(connection: u32, misdeed: Misdeed) -> Misdeed {
+    if connection == 0 { misdeed } else { Misdeed::None }
+}

@@ -1,0 +1,53 @@
+"""An NBD server that comes back with another image: a disk must not go on there."""
+import shutil
+
+from bed import MIB, eventually, pattern, test
+import nbd
+from test_primary import nbdkit, qemu_nbd
+
+
+def is_clean(disk):
+    log = disk.stats().get("log")
+    return log is None or log["dirty_bytes"] == 0
+
+
+def goes_on_with_its_own_image_alone(bed, server, flags):
+    own = bed.image("own.raw", 4 * MIB)
+    other = bed.path("other.raw")
+    with open(other, "wb") as f:
+        f.write(pattern(0, 4 * MIB, 9))
+    served, spare = bed.path("served.raw"), bed.path("spare.raw")
+    shutil.copy(own, served)
+    primary = server(bed, served)
+    disk = bed.disk(primary.uri, ram="2MiB", **flags)
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    h.pwrite(pattern(MIB, 8192, 1), MIB)
+    h.flush()
+    eventually(lambda: is_clean(disk), "the write is on primary storage")
+    # The next server at the same address serves what is at the same path by then.
+    shutil.copy(served, spare)
+    shutil.copy(other, served)
+    primary.restart()
+    late = h.aio_pwrite(nbd.Buffer.from_bytearray(pattern(2 * MIB, 4096, 2)), 2 * MIB)
+    eventually(lambda: "with something else in its bytes" in (disk.stats()["primary_trouble"] or ""), "the disk tells of it", 30)
+    with open(served, "rb") as f:
+        assert f.read() == bytes(pattern(0, 4 * MIB, 9)), "the other image was written to"
+    shutil.copy(spare, served)
+    primary.restart()
+    eventually(lambda: h.aio_command_completed(late) or h.poll(100) and False, "the write goes on", 30)
+    h.flush()
+    eventually(lambda: is_clean(disk), "the write is on primary storage")
+    with open(served, "rb") as f:
+        f.seek(2 * MIB)
+        assert f.read(4096) == bytes(pattern(2 * MIB, 4096, 2))
+
+
+@test(forebay_only=True)
+def a_server_that_comes_back_with_another_image_is_not_written_to(bed):
+    goes_on_with_its_own_image_alone(bed, lambda bed, image: nbdkit(bed, "file", image), {})
+
+
+@test(forebay_only=True)
+def a_log_is_not_destaged_to_another_image(bed):
+    goes_on_with_its_own_image_alone(bed, qemu_nbd, {"mode": "write-back", "flash": bed.path("flash") + ":64MiB"})
