@@ -317,15 +317,14 @@ impl World<'_> {
         }
     }
 
-    /// Where guests write past the log, a start that finds the newer note of progress damaged has to do with the older one.
-    /// At an end, or of a log that failed, such a start may refuse it: what the older one misses is not there.
+    /// A start that finds the newer note of progress damaged has to do with the older one. The log still has all that this misses,
+    /// or guests have written past it. At an end, or of a log that failed, such a start may refuse it.
     fn rot_a_note(&mut self) {
         let mut chance = Rng::new(self.setup.seed ^ self.events);
         let has_failed = self.log_statistics().failure.is_some();
-        let is_left = !self.engine.mode().logs() && !has_failed;
         let lives = !self.is_ending && !self.clients.are_away;
         let device = &mut self.pool.device;
-        if is_left && lives && chance.chance(400) && self.planted == Planted::Nothing {
+        if !has_failed && lives && chance.chance(400) && self.planted == Planted::Nothing {
             self.coverage.notes_rotten += u64::from(device.progress != device.progress_before);
             device.progress = device.progress_before;
             self.epochs.trust = Trust::Nothing;

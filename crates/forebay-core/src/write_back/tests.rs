@@ -300,6 +300,30 @@ fn what_is_destaged_is_flushed_and_noted_twice_before_the_log_is_left() {
 }
 
 #[test]
+fn a_segment_is_freed_once_both_copies_of_the_progress_need_it_no_more() {
+    let mut rig = Rig::new(|log| log);
+    for page in 0..8 {
+        rig.append(Key(1), page, true);
+        rig.commit();
+        while !rig.pending.is_empty() {
+            assert_ne!(rig.end_log_io(IoStatus::Ok), LogEvent::Fails(IoStatus::IoError));
+        }
+    }
+    assert!(rig.leased > 1, "the first segment is full");
+    let mut notes = 0;
+    while rig.unleased.is_empty() {
+        rig.destage();
+        let io = rig.pending.first().expect("it is not done yet");
+        notes += u32::from(matches!(io.op, IoOp::Progress { .. }));
+        rig.end_destage_io();
+        rig.call(|write_back, _, cx| write_back.free_log(cx));
+    }
+    assert_eq!((notes, rig.unleased[0]), (2, SegmentId(0)));
+    rig.destage();
+    assert!(rig.pending.is_empty(), "a third note would say nothing new");
+}
+
+#[test]
 fn a_lost_session_is_destaged_again() {
     let mut rig = Rig::new(|log| log);
     rig.append(Key(1), 3, true);

@@ -3,7 +3,7 @@
 use super::batch::To;
 use super::journal::Way;
 use super::revoke::Revocation;
-use super::{Beside, Course, Destager, Flushing, Part, Progress};
+use super::{Beside, Course, Destager, Flushing, Notes, Part, Progress};
 use crate::action::{Action, DestageFault, IoOp, Target};
 use crate::cx::Cx;
 use crate::cx::io::IoKind;
@@ -170,13 +170,22 @@ impl WriteBack {
         beside.is_recorded(notes.part.changes)
     }
 
-    /// True when the log is to be left, and one copy of the last note may still say that its records are yet to be written:
-    /// guests are about to write past it.
+    /// True when one copy of the last note may say that records are yet to be written which are needed no more: guests are about
+    /// to write past them, as the log is to be left, or a segment with them is to be free.
     pub(super) fn lacks_second_note(&self) -> bool {
         let notes = &self.destager.notes;
-        let is_last = notes.noted.flushed >= self.log.last_sequence();
-        let is_one = is_last && !notes.is_twice && !self.destager.is_revoked();
-        self.log.wants.forgets_when_clean && is_one
+        let flushed = notes.noted.flushed;
+        if self.destager.is_revoked() || notes.twice >= flushed {
+            return false;
+        }
+        let is_left = self.log.wants.forgets_when_clean && flushed >= self.log.last_sequence();
+        is_left || self.log.segments.oldest_is_free(flushed, self.log.renews()).is_some()
+    }
+
+    /// Up to which record the log is needed no more, whichever copy of the progress a start finds.
+    fn unneeded(&self) -> Sequence {
+        let Notes { noted, twice, .. } = &self.destager.notes;
+        if self.destager.is_revoked() { noted.flushed } else { *twice }
     }
 
     /// Notes at once that a lost session or a failed flush may have taken any part of what is not flushed: also a start that
@@ -220,7 +229,8 @@ impl WriteBack {
             return LogEvent::Nothing;
         }
         if status.is_ok() {
-            destager.notes.is_twice = !destager.notes.is_ahead && destager.notes.noted == noting;
+            let other = destager.notes.noted.flushed.min(noting.flushed);
+            destager.notes.twice = if destager.notes.is_ahead { Sequence(0) } else { other };
             (destager.notes.noted, destager.notes.is_ahead) = (noting, false);
             destager.notes.failures = 0;
             destager.trouble.fault.take_if(|fault| *fault == DestageFault::Note);
@@ -242,7 +252,7 @@ impl WriteBack {
         destager.pause(cx.now);
         if is_hopeless && is_second {
             // The first one says it. No log fails for a copy.
-            (destager.notes.is_twice, destager.notes.failures) = (true, 0);
+            (destager.notes.twice, destager.notes.failures) = (destager.notes.noted.flushed, 0);
             destager.trouble.fault.take_if(|fault| *fault == DestageFault::Note);
             return LogEvent::Nothing;
         }
@@ -256,11 +266,11 @@ impl WriteBack {
         }
     }
 
-    /// Frees segments whose records are flushed, and that is noted, a few at a time. Where the pool has no segment the log
+    /// Frees segments whose records are flushed, and that is noted twice, a few at a time. Where the pool has no segment the log
     /// goes on in one of them: who gets what it gives back is not sure.
     pub(crate) fn free_log(&mut self, cx: &mut Cx<'_>) {
         let is_revoked = self.destager.is_revoked();
-        let flushed = self.destager.notes.noted.flushed;
+        let unneeded = self.unneeded();
         let log = &mut self.log;
         if cx.now < log.segments.frees_at() {
             return;
@@ -268,7 +278,7 @@ impl WriteBack {
         let mut pages = 0;
         loop {
             let renews = log.renews();
-            let Some(last) = log.segments.oldest_is_free(flushed, renews) else { break };
+            let Some(last) = log.segments.oldest_is_free(unneeded, renews) else { break };
             if renews && log.segments.waits_for_lease() {
                 break;
             }
@@ -297,7 +307,7 @@ impl WriteBack {
     pub(crate) fn is_left_to_storage(&self, range: ByteRange) -> bool {
         let log = &self.log;
         let flushed = self.destager.notes.noted.flushed;
-        let waits_for_reads = log.segments.oldest_waits_for_reads(flushed, log.renews())
+        let waits_for_reads = log.segments.oldest_waits_for_reads(self.unneeded(), log.renews())
             || self.forgets_all() && !log.segments.has_no_reader();
         waits_for_reads && log.index.touches(range) && !log.index.touches_after(range, flushed)
     }
@@ -318,7 +328,7 @@ impl WriteBack {
     /// True when nothing of the log is left that a mode without one would miss.
     pub(crate) fn is_left(&self) -> bool {
         let is_quiet = self.log.is_quiet() && self.log.index.is_empty();
-        let is_noted = self.destager.notes.is_twice || self.destager.is_revoked();
+        let is_noted = self.unneeded() >= self.log.last_sequence();
         self.is_clean() && is_noted && is_quiet && self.acknowledgements.is_empty()
     }
 }

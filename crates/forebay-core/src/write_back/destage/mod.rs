@@ -159,8 +159,8 @@ struct Reached {
 #[derive(Debug)]
 struct Notes {
     noted: Progress,
-    /// Both copies on flash say that. While the log is in use an older one does no harm: newer records follow it.
-    is_twice: bool,
+    /// Both copies on flash say that so much is flushed: the records after it are needed, whichever of them a start finds.
+    twice: Sequence,
     /// What flash has noted is of records that are gone, and says too much of those that have their numbers now.
     is_ahead: bool,
     noting: Option<Progress>,
@@ -269,8 +269,7 @@ impl Destager {
             notes: Notes {
                 noted: Progress::default(),
                 is_ahead: false,
-                // A start has seen to that.
-                is_twice: true,
+                twice: Sequence::default(),
                 noting: None,
                 until: Nanos::NEVER,
                 answer_until: Nanos::NEVER,
@@ -451,6 +450,8 @@ impl Destager {
         self.notes.is_ahead = found.through > last;
         (self.reached.sent, self.notes.noted) =
             (through, Progress { flushed: found.flushed, through });
+        // A start has both copies say the same.
+        self.notes.twice = found.flushed;
         // The session in which it was sent is over.
         self.flushes.redo = through > flushed;
         self.reached.restored = last;
