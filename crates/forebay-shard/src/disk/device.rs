@@ -35,6 +35,8 @@ struct DeviceIo {
     memory: Span,
     is_read: bool,
     makes_durable: bool,
+    /// So many flushes of the file had failed when it was started.
+    failed_before: u64,
     piece: u32,
     checksums: Vec<u32>,
 }
@@ -115,6 +117,7 @@ impl Device {
         place.memory = span;
         place.is_read = is_read;
         place.makes_durable = is_durable || io.op == IoOp::Flush;
+        place.failed_before = self.file.failed_flushes.count();
         place.piece = io.checksum_piece;
         place.checksums.clear();
         let name = token(self.class, self.disk, u64::from(index));
@@ -148,13 +151,18 @@ impl Device {
     ) -> (IoId, IoStatus, &[u32]) {
         let place = &mut self.ios[index as usize];
         let mut status = status_of(completion, place.memory.len);
-        if place.makes_durable && !status.is_ok() {
-            self.file.failed_flushes.note();
-        }
-        if place.makes_durable && place.memory.len == 0 {
-            // What this disk wrote may be what the flush of another one, or of another part of the disk, could not write.
+        if place.makes_durable {
+            if !status.is_ok() {
+                self.file.failed_flushes.note();
+            }
+            // What this disk wrote may be what the flush of another one, or of another part of the disk, could not write. A flush
+            // answers for all that was written before it, a durable write for its own bytes.
             let failed = self.file.failed_flushes.count();
-            if std::mem::replace(&mut self.told, failed) != failed {
+            let known = match place.memory.len {
+                0 => std::mem::replace(&mut self.told, failed),
+                _ => place.failed_before,
+            };
+            if known != failed {
                 status = IoStatus::IoError;
             }
         }
@@ -177,6 +185,7 @@ impl Device {
             memory: Span { offset: 0, len: 0 },
             is_read: false,
             makes_durable: false,
+            failed_before: 0,
             piece: 0,
             checksums: Vec::new(),
         });
@@ -264,5 +273,38 @@ mod tests {
         file.failed_flushes.note();
         assert!(!ends(&mut log, &mut reactor, true) && !ends(&mut ring, &mut reactor, true));
         assert!(ends(&mut log, &mut reactor, true) && ends(&mut ring, &mut reactor, true));
+    }
+
+    #[test]
+    fn a_flush_that_fails_beside_a_durable_write_may_have_been_of_its_bytes() {
+        let mut reactor = Reactor::new(8, Some(ReactorKind::Epoll)).unwrap();
+        let memory = Arc::new(Arena::new(2 * PAGE_LEN).unwrap());
+        let fd = Arc::new(std::fs::File::options().write(true).open("/dev/null").unwrap().into());
+        let file = SharedFile { fd, failed_flushes: Arc::default() };
+        let mut registered = Registration::default();
+        let arena = registered.arena(&mut reactor, memory.clone()).unwrap();
+        let of_log = registered.file(&mut reactor, file.clone()).unwrap();
+        let mut log = Device::from(of_log, 0, Class::Log, 0);
+        let mut ends = |durable, fails: bool| {
+            let span = Span { offset: 0, len: PAGE_LEN as u32 };
+            let io = Io {
+                id: IoId(7),
+                target: Target::Log,
+                range: ByteRange::at(0, PAGE_LEN as u64),
+                op: IoOp::Write { memory: span, durable },
+                checksum_piece: 0,
+            };
+            assert_eq!(log.start(io, &mut reactor, arena, &memory), None);
+            if fails {
+                file.failed_flushes.note();
+            }
+            let token = token(Class::Log, 0, 0);
+            let completion = Completion { token, result: Ok(PAGE_LEN), buffer: None };
+            log.finish(0, &completion, &memory).1
+        };
+        assert_eq!(ends(true, false), IoStatus::Ok);
+        assert_eq!(ends(true, true), IoStatus::IoError);
+        assert_eq!(ends(false, true), IoStatus::Ok, "the next flush answers for it");
+        assert_eq!(ends(true, false), IoStatus::Ok);
     }
 }

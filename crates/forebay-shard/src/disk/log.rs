@@ -93,7 +93,8 @@ struct ProgressPage {
     arena: ArenaId,
     /// Durable, or on its way.
     version: u64,
-    writing: Option<IoId>,
+    /// The note under way, and how many flushes of the file had failed before it.
+    writing: Option<(IoId, u64)>,
 }
 
 impl Log {
@@ -171,7 +172,7 @@ impl Log {
     fn note(&mut self, io: IoId, flushed: Sequence, through: Sequence, reactor: &mut Reactor) {
         let page = &mut self.progress;
         assert!(page.writing.is_none(), "the version before is not durable");
-        page.writing = Some(io);
+        page.writing = Some((io, self.file.failed_flushes.count()));
         page.version += 1;
         let progress = Progress { disk: self.of_pool.disk, flushed, through };
         let (pool, number, version) = (self.of_pool.pool, self.of_pool.number, page.version);
@@ -187,13 +188,18 @@ impl Log {
 
     /// The progress page is written, or not: which I/O that was, and how it ended.
     pub(super) fn noted(&mut self, completion: &Completion) -> (IoId, IoStatus) {
-        let io = self.progress.writing.take().expect("its own completion");
-        let status = device::status_of(completion, PAGE_LEN as u32);
+        let (io, failed_before) = self.progress.writing.take().expect("its own completion");
+        let mut status = device::status_of(completion, PAGE_LEN as u32);
+        if !status.is_ok() {
+            // To write it durably flushes what others wrote.
+            self.file.failed_flushes.note();
+        } else if self.file.failed_flushes.count() != failed_before {
+            // The flush of somebody else may have taken the error of this page.
+            status = IoStatus::IoError;
+        }
         if !status.is_ok() {
             // The same copy again: the other one is still good.
             self.progress.version -= 1;
-            // To write it durably flushes what others wrote.
-            self.file.failed_flushes.note();
         }
         (io, status)
     }
