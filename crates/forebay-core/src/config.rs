@@ -228,6 +228,11 @@ impl WriteLogConfig {
         self.segments_max.max(self.segments_found)
     }
 
+    /// Pages of all its segments.
+    pub(crate) fn pages(&self) -> u64 {
+        u64::from(self.segment_pages) * u64::from(self.slots())
+    }
+
     /// The defaults for a log of `bytes` in segments of `segment` bytes.
     pub fn of_bytes(bytes: u64, segment: u64) -> WriteLogConfig {
         let segments = (bytes / segment).max(Self::SEGMENTS_MIN.into());

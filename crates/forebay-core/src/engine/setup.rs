@@ -14,7 +14,7 @@ use crate::primary::Primary;
 use crate::requests::Requests;
 use crate::requests::zero_memory::ZeroMemory;
 use crate::write_back::WriteBack;
-use crate::write_back::format::index::PageGrid;
+use crate::write_back::format::index::{LogIndex, PageGrid};
 
 /// Smallest segment of a log, in pages.
 const LOG_SEGMENT_PAGES_MIN: u32 = 16;
@@ -194,8 +194,8 @@ fn check_log(log: &WriteLogConfig) -> Result<(), ConfigError> {
             WriteLogConfig::SEGMENTS_MIN
         ));
     }
-    if u64::from(log.segment_pages) * u64::from(log.slots()) >= u64::from(u32::MAX) {
-        return fail("a write log of 16 TiB or more: use a smaller one".into());
+    if log.pages() > LogIndex::PLACES_MAX {
+        return fail("a write log of more than 8 TiB: use a smaller one".into());
     }
     if log.group_pages_first == 0 {
         return fail("groups of a write log that begin without memory: give them a page".into());
@@ -204,4 +204,28 @@ fn check_log(log: &WriteLogConfig) -> Result<(), ConfigError> {
         return fail(format!("a throttle at {} % of the log: use 1 to 99", log.throttle_percent));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::BackendTraits;
+
+    #[test]
+    fn a_log_of_any_length_is_refused_or_its_memory_known() {
+        let backend = BackendTraits {
+            size: 1 << 20,
+            logical_block: 512,
+            read_only: false,
+            discard: false,
+            write_zeroes: false,
+            extents: false,
+        };
+        for (segments, fits) in [(1 << 23, true), ((1 << 23) + 1, false), (u32::MAX, false)] {
+            let log = WriteLogConfig::new(256, segments);
+            let config = Config { write_log: Some(log), ..Config::for_disk(backend) };
+            assert!(metadata_bytes(&config) > u64::from(segments) << 8);
+            assert_eq!(check_log(&log).is_ok(), fits, "{segments} segments of 1 MiB");
+        }
+    }
 }

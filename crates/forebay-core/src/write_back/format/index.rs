@@ -155,7 +155,10 @@ pub struct LogIndex {
 }
 
 impl LogIndex {
-    /// An empty index for `places` data pages.
+    /// Data pages of the longest log: 8 TiB.
+    pub const PLACES_MAX: u64 = 1 << 31;
+
+    /// An empty index for `places` data pages, [`LogIndex::PLACES_MAX`] at most.
     pub fn new(places: u32, grid: PageGrid) -> LogIndex {
         let buckets = places.max(2).next_power_of_two();
         LogIndex {
@@ -176,9 +179,9 @@ impl LogIndex {
     }
 
     /// Memory of an index for `places`, in bytes.
-    pub fn memory_bytes_for(places: u32) -> u64 {
-        u64::from(places) * size_of::<Entry>() as u64
-            + u64::from(places.max(2).next_power_of_two()) * size_of::<u32>() as u64
+    pub fn memory_bytes_for(places: u64) -> u64 {
+        places * size_of::<Entry>() as u64
+            + places.max(2).next_power_of_two() * size_of::<u32>() as u64
             + (ZEROES_MAX * size_of::<ZeroRecord>()) as u64
     }
 

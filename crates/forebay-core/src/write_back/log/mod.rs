@@ -308,7 +308,7 @@ impl WriteLog {
 
     /// Metadata that a log needs, in bytes.
     pub(super) fn metadata_bytes_for(config: &WriteLogConfig) -> u64 {
-        LogIndex::memory_bytes_for(config.segment_pages * config.slots())
+        LogIndex::memory_bytes_for(config.pages())
     }
 
     /// The memory of the groups: a page for a segment's header, the group's header, its data.
