@@ -21,8 +21,10 @@ use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, Toke
 const MEMORY: u64 = 1 << 20;
 /// Longest sleep between two looks at the backend's deadlines.
 const NAP_MAX: Duration = Duration::from_millis(100);
-/// Time that one I/O has.
+/// Time that a read or a write has.
 const PATIENCE: Nanos = Nanos::from_millis(30_000);
+/// The same for a flush, a discard and zeroes, which may have much to do.
+const PATIENCE_LONG: Nanos = Nanos::from_millis(300_000);
 
 /// See the module.
 pub struct Blocking {
@@ -105,7 +107,15 @@ impl Blocking {
         self.ios += 1;
         let id = IoId(self.ios);
         let io = BackendIo { id, range, op, arena: self.arena };
-        let give_up = Nanos(now_nanos()).max(self.held_until).plus(PATIENCE);
+        let patience = match op {
+            IoOp::Read { .. } | IoOp::Write { .. } => PATIENCE,
+            IoOp::Flush
+            | IoOp::Discard
+            | IoOp::WriteZeroes { .. }
+            | IoOp::Extents
+            | IoOp::Progress { .. } => PATIENCE_LONG,
+        };
+        let give_up = Nanos(now_nanos()).max(self.held_until).plus(patience);
         let mut completions: Vec<Completion> = Vec::new();
         let mut events = Vec::new();
         self.with(&mut events, |backend, cx| backend.submit(cx, io));

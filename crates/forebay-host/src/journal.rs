@@ -311,17 +311,36 @@ pub fn owner_of(place: &JournalPlace) -> Result<Owner> {
 pub fn repair<'a>(
     place: &JournalPlace,
     owner: Owner,
-    primary: impl FnOnce() -> io::Result<Primary<'a>>,
+    primary: impl Fn() -> io::Result<Primary<'a>>,
     size: u64,
     is_unanswered: bool,
 ) -> Result<Journal> {
     let Some(mut journal) = place.blocking(false, is_unanswered)? else {
         return Ok(Journal::None);
     };
-    let mut primary = primary().context("cannot open primary storage to write")?;
+    let look = |journal: &mut Blocking| told(place, look::<_, io::Error>(journal, owner, size));
+    let open = || {
+        primary().context(
+            "cannot open primary storage to write, beside the connections of its disk: an NBD server has to allow one more \
+             (qemu-nbd --shared 2)",
+        )
+    };
+    // A server that takes no more connections than the disk has is not asked for one without need. Who waits for late writes
+    // to primary storage does so while the journal waits for its own.
+    let early = has_records(&look(&mut journal)?).then(open).transpose()?;
     // A record that a late write is about to change looks whole until then.
     journal.settle();
+    let found = look(&mut journal)?;
+    if early.is_none() && !has_records(&found) {
+        return Ok(found);
+    }
+    let mut primary = early.map_or_else(open, Ok)?;
     told(place, journal::repair(&mut journal, &mut primary, owner, size))
+}
+
+/// True when there is something to put in place, or to retire.
+fn has_records(found: &Journal) -> bool {
+    matches!(found, Journal::Found(found) if found.windows > 0 || found.ignored > 0)
 }
 
 fn told(
