@@ -2,7 +2,8 @@
 import os
 import threading
 
-from bed import MIB, eventually, test
+from bed import MIB, eventually, need_program, pattern, test
+import nbd
 from test_journal import BLOCKS, SAN, Sequence, served
 from test_move_shard import move, shards
 from test_reload import Served, disk
@@ -58,6 +59,27 @@ def a_journal_that_comes_back_in_time_is_used_again(bed):
     windows = disk.stats()["counters"]["journal_windows"]
     eventually(lambda: disk.stats()["counters"]["journal_windows"] > windows + 3, "it is used again", 60)
     ends_whole(bed, disk, image, sequence, thread)
+
+
+@test(forebay_only=True, timeout=120)
+def a_server_that_takes_one_connection_serves_a_disk_again_that_was_killed(bed):
+    need_program("qemu-nbd")
+    image, listen = bed.image("db.raw", 8 * MIB), bed.path("primary.sock")
+    primary = bed.other("primary", ["qemu-nbd", "-t", "-f", "raw", "-k", listen, image], "unix:" + listen)
+    disk = bed.disk(primary.uri + "&fence=0s", flash=bed.path("pool") + ":64MiB", mode="write-back",
+                    extra=["--write-log", "16MiB", "--destage-journal", "file:" + bed.path("journal")])
+    # No window of it goes through the journal.
+    bed.run([bed.program, "disk", "pause", "disk", "--control", bed.path("disk.control")])
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    for at in range(0, MIB, 4096):
+        h.pwrite(pattern(at, 4096, 3), at)
+    h.flush()
+    disk.kill()
+    disk.start()
+    again = nbd.NBD()
+    again.connect_uri(disk.uri)
+    assert bytes(again.pread(MIB, 0)) == pattern(0, MIB, 3)
 
 
 @test(timeout=120)
