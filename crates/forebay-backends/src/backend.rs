@@ -165,7 +165,7 @@ pub trait Backend: Send {
     }
 
     /// Reads a little of what it holds, so that nothing else is taken for it when it comes back after the loss of a session.
-    /// Where it cannot be lost, that does nothing. May wait some seconds. Call it before the backend is attached, and after all
+    /// Where it cannot be lost, or [waits](Backend::hold_changes), that does nothing. May wait some seconds. Call it before the backend is attached, and after all
     /// that others write there.
     fn take_samples(&mut self) {}
 

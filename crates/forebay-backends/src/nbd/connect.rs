@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+use forebay_core::geometry::ByteRange;
 use forebay_io::reactor::Waker;
 use forebay_nbd::flags::{ClientFlags, HandshakeFlags, TransmissionFlags};
 use forebay_nbd::greeting::Greeting;
@@ -25,7 +26,7 @@ use forebay_nbd::{Invalid, PAYLOAD_MAX};
 
 use super::dial::{self, Place, Stream};
 use super::export::Export;
-use super::samples::Samples;
+use super::samples::{Samples, Unread};
 use crate::backend::HostLoses;
 use crate::error::{Error, ErrorKind};
 use crate::uri::{NbdAddress, NbdUri};
@@ -99,7 +100,21 @@ pub(super) fn open_session_at(mut place: Place, uri: &NbdUri) -> Result<NewSessi
 /// A helper thread that connects once and then ends.
 #[derive(Debug)]
 pub(super) struct Connector {
-    result: Receiver<Result<NewSession, Error>>,
+    result: Receiver<Result<NewSession, Unconnected>>,
+}
+
+/// There is no session.
+#[derive(Debug)]
+pub(super) struct Unconnected {
+    pub(super) why: Error,
+    /// Samples in this range are too much for the server.
+    pub(super) hung: Option<ByteRange>,
+}
+
+impl From<Error> for Unconnected {
+    fn from(why: Error) -> Unconnected {
+        Unconnected { why, hung: None }
+    }
 }
 
 impl Connector {
@@ -108,7 +123,8 @@ impl Connector {
         let (answer, result) = channel();
         let uri = uri.clone();
         forebay_io::thread::start("nbd connect", move || {
-            let known = open_session(&uri).and_then(|new| known(&uri, &samples, new));
+            let new = open_session(&uri).map_err(Unconnected::from);
+            let known = new.and_then(|new| known(&uri, &samples, new));
             // Nobody waits any more: the sockets close again.
             let _ = answer.send(known);
             waker.wake();
@@ -117,33 +133,34 @@ impl Connector {
     }
 
     /// The result, when there is one.
-    pub(super) fn result(&self) -> Option<Result<NewSession, Error>> {
+    pub(super) fn result(&self) -> Option<Result<NewSession, Unconnected>> {
         match self.result.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(Error::new(
-                ErrorKind::Connect,
-                "the connecting thread ended without a result",
-            ))),
+            Err(TryRecvError::Disconnected) => {
+                let what = "the connecting thread ended without a result";
+                Some(Err(Error::new(ErrorKind::Connect, what).into()))
+            }
         }
     }
 }
 
 /// The session, if its export has these samples.
-fn known(uri: &NbdUri, samples: &Samples, new: NewSession) -> Result<NewSession, Error> {
-    match samples.changed(&new) {
+fn known(uri: &NbdUri, samples: &Samples, new: NewSession) -> Result<NewSession, Unconnected> {
+    match samples.changed(&new, Duration::from_nanos(uri.timeout.0)) {
         Ok(None) => Ok(new),
-        Ok(Some(page)) => Err(Error::new(
-            ErrorKind::Unsuitable,
-            format!(
+        Ok(Some(page)) => {
+            let what = format!(
                 "the export came back with something else in its bytes {} to {}, where this disk has not written: if it is \
                  another image, serve the one that was there before; if somebody has changed this one, restart the disk",
                 page.start, page.end
-            ),
-        )),
-        Err(error) => {
+            );
+            Err(Error::new(ErrorKind::Unsuitable, what).into())
+        }
+        Err(Unread { why, hung }) => {
             let what = "it cannot be read to see whether it is the same export as before";
-            Err(Error::new(ErrorKind::Protocol, format!("{}: {what} ({error})", at(uri))))
+            let what = format!("{}: {what} ({why})", at(uri));
+            Err(Unconnected { why: Error::new(ErrorKind::Protocol, what), hung })
         }
     }
 }

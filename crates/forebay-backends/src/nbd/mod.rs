@@ -72,7 +72,7 @@ use crate::error::Error;
 use crate::identity::Identity;
 use crate::probe::Probe;
 use crate::uri::NbdUri;
-use connect::{Connector, NewSession};
+use connect::{Connector, NewSession, Unconnected};
 use export::Export;
 use hold::Hold;
 use requests::Requests;
@@ -282,7 +282,7 @@ impl NbdBackend {
             && let Some(result) = connector.result()
         {
             let attempt = *attempt;
-            match result.map_err(|error| error.to_string()).and_then(|new| self.accept(new)) {
+            match self.connected(result).and_then(|new| self.accept(new)) {
                 Ok(new) => self.state = State::Connected(new),
                 Err(why) => self.back_off(cx.now, attempt, &why),
             }
@@ -290,6 +290,14 @@ impl NbdBackend {
         if matches!(self.state, State::Connected(_)) {
             self.resume(cx);
         }
+    }
+
+    /// What came of an attempt to connect, in words where it was in vain.
+    fn connected(&mut self, came: Result<NewSession, Unconnected>) -> Result<NewSession, String> {
+        came.map_err(|Unconnected { why, hung }| {
+            self.samples.forget(hung.unwrap_or_default());
+            why.to_string()
+        })
     }
 
     /// A new session must offer what the first one did, and no fewer bytes. One that became longer is used when the disk
@@ -440,6 +448,10 @@ impl Backend for NbdBackend {
 
     fn take_samples(&mut self) {
         let State::Connected(new) = &self.state else { unreachable!("before it is attached") };
+        if matches!(self.hold, Hold::Wanted(_)) {
+            // What a former process sent may still change any page.
+            return;
+        }
         match Samples::take(new) {
             Ok(samples) => self.samples = samples,
             // The session will find that it has ended, and there will be another.

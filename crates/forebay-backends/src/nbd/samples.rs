@@ -6,7 +6,7 @@
 //! is none any more: what a server that died has of it is not known.
 //!
 //! Pages are read on a connection that nothing else uses yet, blocking: at the opening, and on the thread that connects.
-//! What a server fails to read says nothing. Two images that are alike in all these pages are not told apart.
+//! What a server fails to read says nothing; what it does not answer in the time of a read is not asked for again. Two images that are alike in all these pages are not told apart.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ const RANDOM: u64 = 32;
 const BATCH: usize = 10;
 /// A slow server gives fewer pages: no more are asked for after this time.
 const TAKE_FOR: Duration = Duration::from_secs(1);
-/// Time in which a server answers.
+/// Time in which a server answers at the opening.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Longest message of an error.
 const MESSAGE_MAX: u32 = 8192;
@@ -59,7 +59,7 @@ impl Samples {
             if Instant::now() >= until {
                 break;
             }
-            let checksums = reader.checksums(places)?;
+            let checksums = reader.checksums(places, ANSWER_MAX)?;
             let known = places.iter().zip(checksums);
             pages.extend(known.filter_map(|(place, sum)| Some((*place, sum?))));
         }
@@ -74,24 +74,47 @@ impl Samples {
         self.pages.drain(first..first + len);
     }
 
-    /// A page that holds something else by now.
+    /// A page that holds something else by now. A read has this time.
     ///
     /// # Errors
     /// As for [`Samples::take`].
-    pub(super) fn changed(&self, new: &NewSession) -> io::Result<Option<ByteRange>> {
+    pub(super) fn changed(
+        &self,
+        new: &NewSession,
+        time: Duration,
+    ) -> Result<Option<ByteRange>, Unread> {
         if self.pages.is_empty() {
             return Ok(None);
         }
-        let mut reader = Reader::new(new)?;
+        let broken = |why| Unread { why, hung: None };
+        let mut reader = Reader::new(new).map_err(broken)?;
         let mut changed = None;
         for pages in self.pages.chunks(BATCH) {
             let places: Vec<ByteRange> = pages.iter().map(|(place, _)| *place).collect();
-            let found = pages.iter().zip(reader.checksums(&places)?);
+            let all = ByteRange::new(places[0].start, places[places.len() - 1].end);
+            let checksums = reader.checksums(&places, time);
+            let checksums = checksums.map_err(|why| Unread::of(why, all))?;
+            let found = pages.iter().zip(checksums);
             let mut others = found.filter(|((_, was), is)| is.is_some_and(|is| is != *was));
             changed = changed.or(others.next().map(|((place, _), _)| *place));
         }
-        reader.end()?;
+        reader.end().map_err(broken)?;
         Ok(changed)
+    }
+}
+
+/// Pages could not be read again.
+#[derive(Debug)]
+pub(super) struct Unread {
+    pub(super) why: io::Error,
+    /// The server was too slow for those in this range: it may be so for ever.
+    pub(super) hung: Option<ByteRange>,
+}
+
+impl Unread {
+    fn of(why: io::Error, pages: ByteRange) -> Unread {
+        let is_slow = matches!(why.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+        Unread { why, hung: is_slow.then_some(pages) }
     }
 }
 
@@ -135,8 +158,8 @@ impl Reader {
     }
 
     /// Checksums of some places; none where the server fails to read.
-    fn checksums(&mut self, places: &[ByteRange]) -> io::Result<Vec<Option<u32>>> {
-        let deadline = Instant::now() + ANSWER_MAX;
+    fn checksums(&mut self, places: &[ByteRange], time: Duration) -> io::Result<Vec<Option<u32>>> {
+        let deadline = Instant::now() + time;
         let mut out = Vec::new();
         for (cookie, place) in places.iter().enumerate() {
             let request = RequestHeader {

@@ -1,5 +1,6 @@
 //! Write-back alone: I/Os end when the test says so, beside a cache without tiers.
 
+use super::destage::finish::NOTE_FAILURES_MAX;
 use super::destage::throttle::Aim;
 use super::*;
 use crate::action::{Action, Actions, Io, IoOp, Target};
@@ -109,6 +110,15 @@ impl Rig {
                 LogIo::Flush => write_back.on_log_flushed(status),
             }
         })
+    }
+
+    /// Has a write of a page made durable in the log.
+    fn make_durable(&mut self, page: u64) {
+        self.append(Key(1), page, true);
+        self.commit();
+        while !self.pending.is_empty() {
+            assert_ne!(self.end_log_io(IoStatus::Ok), LogEvent::Fails(IoStatus::IoError));
+        }
     }
 
     fn destage(&mut self) {
@@ -299,28 +309,81 @@ fn what_is_destaged_is_flushed_and_noted_twice_before_the_log_is_left() {
     assert!(rig.write_back.is_empty());
 }
 
-#[test]
-fn a_segment_is_freed_once_both_copies_of_the_progress_need_it_no_more() {
+/// A log whose first segment is full, of eight pages that are durable in it.
+fn with_a_full_segment() -> Rig {
     let mut rig = Rig::new(|log| log);
     for page in 0..8 {
-        rig.append(Key(1), page, true);
-        rig.commit();
-        while !rig.pending.is_empty() {
-            assert_ne!(rig.end_log_io(IoStatus::Ok), LogEvent::Fails(IoStatus::IoError));
-        }
+        rig.make_durable(page);
     }
     assert!(rig.leased > 1, "the first segment is full");
-    let mut notes = 0;
-    while rig.unleased.is_empty() {
+    rig
+}
+
+#[test]
+fn a_segment_is_freed_once_both_copies_of_the_progress_need_it_no_more() {
+    for has_reader in [false, true] {
+        let mut rig = with_a_full_segment();
+        let place = rig.write_back.log.segments.place(rig.write_back.log.segments.oldest());
+        if has_reader {
+            rig.write_back.log.segments.hold(place);
+        }
+        let mut notes = 0;
+        while notes < 2 {
+            rig.destage();
+            let io = rig.pending.first().expect("it is not done yet");
+            notes += u32::from(matches!(io.op, IoOp::Progress { .. }));
+            assert!(rig.unleased.is_empty(), "one copy still needs it");
+            rig.end_destage_io();
+            rig.call(|write_back, _, cx| write_back.free_log(cx));
+        }
+        let read = ByteRange::at(0, PAGE);
+        assert_eq!(
+            rig.write_back.is_left_to_storage(read),
+            has_reader,
+            "nobody keeps it any longer"
+        );
+        if has_reader {
+            rig.write_back.log.segments.unhold(place);
+            rig.call(|write_back, _, cx| write_back.free_log(cx));
+        }
+        assert_eq!(rig.unleased[0], SegmentId(0));
         rig.destage();
-        let io = rig.pending.first().expect("it is not done yet");
-        notes += u32::from(matches!(io.op, IoOp::Progress { .. }));
-        rig.end_destage_io();
-        rig.call(|write_back, _, cx| write_back.free_log(cx));
+        assert!(rig.pending.is_empty(), "a third note would say nothing new");
     }
-    assert_eq!((notes, rig.unleased[0]), (2, SegmentId(0)));
+}
+
+#[test]
+fn a_log_fails_as_soon_when_notes_fail_while_a_segment_waits_for_its_second() {
+    let is_note = |io: &Io| matches!(io.op, IoOp::Progress { .. });
+    let mut rig = with_a_full_segment();
+    while !rig.pending.iter().any(is_note) {
+        rig.destage();
+        if !is_note(&rig.pending[0]) {
+            rig.end_destage_io();
+        }
+    }
+    // One more record is flushed before the first note has ended.
+    let first = rig.pending.remove(0);
+    rig.make_durable(9);
     rig.destage();
-    assert!(rig.pending.is_empty(), "a third note would say nothing new");
+    while !rig.pending.is_empty() {
+        rig.end_destage_io();
+        rig.destage();
+    }
+    rig.pending.push(first);
+    rig.end_destage_io();
+    for failures in 1..=NOTE_FAILURES_MAX {
+        rig.shared.now = rig.shared.now.plus(Nanos::from_millis(60_000));
+        rig.destage();
+        let note = rig.pending.remove(0);
+        assert!(is_note(&note), "{note:?}");
+        let event = rig.call(|write_back, _, cx| {
+            cx.end(note.id);
+            write_back.on_destage_noted(IoStatus::IoError, cx)
+        });
+        let is_last = failures == NOTE_FAILURES_MAX;
+        assert_eq!(event == LogEvent::Fails(IoStatus::IoError), is_last, "{failures}");
+    }
 }
 
 #[test]

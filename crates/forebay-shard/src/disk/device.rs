@@ -162,7 +162,7 @@ impl Device {
                 0 => std::mem::replace(&mut self.told, failed),
                 _ => place.failed_before,
             };
-            if known != failed {
+            if status.is_ok() && known != failed {
                 status = IoStatus::IoError;
             }
         }
@@ -285,7 +285,7 @@ mod tests {
         let arena = registered.arena(&mut reactor, memory.clone()).unwrap();
         let of_log = registered.file(&mut reactor, file.clone()).unwrap();
         let mut log = Device::from(of_log, 0, Class::Log, 0);
-        let mut ends = |durable, fails: bool| {
+        let mut ends = |durable, fails: bool, result| {
             let span = Span { offset: 0, len: PAGE_LEN as u32 };
             let io = Io {
                 id: IoId(7),
@@ -299,12 +299,14 @@ mod tests {
                 file.failed_flushes.note();
             }
             let token = token(Class::Log, 0, 0);
-            let completion = Completion { token, result: Ok(PAGE_LEN), buffer: None };
+            let completion = Completion { token, result, buffer: None };
             log.finish(0, &completion, &memory).1
         };
-        assert_eq!(ends(true, false), IoStatus::Ok);
-        assert_eq!(ends(true, true), IoStatus::IoError);
-        assert_eq!(ends(false, true), IoStatus::Ok, "the next flush answers for it");
-        assert_eq!(ends(true, false), IoStatus::Ok);
+        assert_eq!(ends(true, false, Ok(PAGE_LEN)), IoStatus::Ok);
+        assert_eq!(ends(true, true, Ok(PAGE_LEN)), IoStatus::IoError);
+        assert_eq!(ends(false, true, Ok(PAGE_LEN)), IoStatus::Ok, "the next flush answers for it");
+        assert_eq!(ends(true, false, Ok(PAGE_LEN)), IoStatus::Ok);
+        let full = Err(io::ErrorKind::StorageFull.into());
+        assert_eq!(ends(true, false, full), IoStatus::NoSpace, "it says why");
     }
 }

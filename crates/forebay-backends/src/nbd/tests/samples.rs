@@ -116,3 +116,30 @@ fn a_server_that_answers_samples_badly_gets_another_session_without_them() {
 fn of_first(connection: u32, misdeed: Misdeed) -> Misdeed {
     if connection == 0 { misdeed } else { Misdeed::None }
 }
+
+#[test]
+fn a_page_that_a_server_does_not_answer_in_time_is_not_asked_for_again() {
+    // The first connection takes samples, the second is slow, the third is asked for fewer pages.
+    let misdeed = |connection, _, command| match (connection, command) {
+        (0, Command::Flush) => Misdeed::Close,
+        (1, Command::Read) => Misdeed::Silence,
+        _ => Misdeed::None,
+    };
+    let server = Server::start(Script::bad(misdeed));
+    let mut backend = server.open("&connections=1&timeout=300ms").expect("it connects");
+    backend.take_samples();
+    let mut bench = Bench::new(backend);
+    let taken = server.count(Command::Read);
+    assert_eq!(bench.flush(), IoStatus::Ok);
+    assert_eq!(server.count(Command::Read), 2 * taken, "ten in vain, and then the others");
+    assert_eq!(server.connections(), 3);
+}
+
+#[test]
+fn no_samples_are_taken_while_a_former_process_may_still_write() {
+    let server = Server::start(Script::good());
+    let mut backend = server.open("&fence=10s").expect("it connects");
+    assert!(backend.hold_changes().is_some());
+    backend.take_samples();
+    assert_eq!(server.count(Command::Read), 0);
+}

@@ -14,7 +14,7 @@ use crate::write_back::log::hang_at;
 use crate::write_back::{DestageIo, LogEvent, WriteBack};
 
 /// Notes that fail in a row before the log counts as failed; the dirty bytes of one that did count as lost.
-const NOTE_FAILURES_MAX: u32 = 8;
+pub(in crate::write_back) const NOTE_FAILURES_MAX: u32 = 8;
 /// Pages of the log from which on one call frees no further segment: some tenths of a millisecond.
 const FREED_MAX: u32 = 4096;
 /// Before more is freed: other disks of the shard have their turn.
@@ -179,7 +179,8 @@ impl WriteBack {
             return false;
         }
         let is_left = self.log.wants.forgets_when_clean && flushed >= self.log.last_sequence();
-        is_left || self.log.segments.oldest_is_free(flushed, self.log.renews()).is_some()
+        // Whoever still reads that is sent to primary storage from then on, and does not keep it.
+        is_left || self.log.segments.oldest_is_needless(flushed, self.log.renews())
     }
 
     /// Up to which record the log is needed no more, whichever copy of the progress a start finds.
@@ -236,12 +237,17 @@ impl WriteBack {
             destager.trouble.fault.take_if(|fault| *fault == DestageFault::Note);
             return LogEvent::Nothing;
         }
-        self.on_note_failed(status, cx)
+        self.on_note_failed(noting, status, cx)
     }
 
     /// A note failed, or takes too long.
-    pub(super) fn on_note_failed(&mut self, status: IoStatus, cx: &mut Cx<'_>) -> LogEvent {
-        let is_second = self.lacks_second_note();
+    pub(super) fn on_note_failed(
+        &mut self,
+        noting: Progress,
+        status: IoStatus,
+        cx: &mut Cx<'_>,
+    ) -> LogEvent {
+        let is_second = noting == self.destager.notes.noted && self.lacks_second_note();
         let destager = &mut self.destager;
         // While it is asked whether they are needed at all, none is one too many.
         destager.notes.failures += u32::from(destager.notes.revocation != Revocation::Asked);

@@ -35,7 +35,7 @@
 mod batch;
 mod drive;
 pub(crate) mod epochs;
-mod finish;
+pub(super) mod finish;
 mod hold;
 mod journal;
 mod keep;

@@ -90,10 +90,12 @@ impl WriteBack {
     pub(crate) fn on_late_note(&mut self, cx: &mut Cx<'_>) -> LogEvent {
         let notes = &mut self.destager.notes;
         notes.until = cx.now.plus(cx.config.flash_timeout);
-        if notes.revocation != Revocation::Kept {
-            return LogEvent::Nothing;
+        match notes.noting {
+            Some(noting) if notes.revocation == Revocation::Kept => {
+                self.on_note_failed(noting, IoStatus::TimedOut, cx)
+            }
+            Some(_) | None => LogEvent::Nothing,
         }
-        self.on_note_failed(IoStatus::TimedOut, cx)
     }
 
     /// What is late, if anything: a note, or the answer to the question.

@@ -280,6 +280,15 @@ impl Segments {
         (oldest.readers == 0 && oldest.writers == 0).then_some(oldest.last)
     }
 
+    /// True when the log can go on without what is in the oldest segment, whoever reads it.
+    pub(in crate::write_back) fn oldest_is_needless(
+        &self,
+        flushed: Sequence,
+        renewed: bool,
+    ) -> bool {
+        self.oldest_without(flushed, renewed).is_some()
+    }
+
     /// True when the oldest segment could be free, would nobody read it.
     pub(in crate::write_back) fn oldest_waits_for_reads(
         &self,

@@ -81,7 +81,7 @@ pub(super) fn open(
         None => opening.without_flash(who),
         Some((shared, owner)) => opening.on_flash(who, PoolDoor { shared, owner }),
     }?;
-    // The disk alone writes there from now on.
+    // Nobody but the disk writes there from now on, unless changes have to wait.
     opened.backend.take_samples();
     Ok(opened)
 }
