@@ -39,11 +39,12 @@ impl Parts {
 
     /// Starts the cache afresh on a grid that fits the guest.
     fn move_grid(&mut self, offset: u64, cx: &mut Cx<'_>) {
-        // Reads under way were laid out on the old grid: they finish without the cache.
+        // Reads under way were laid out on the old grid: they finish without the cache, or hold no granules of the new one.
         for request in self.requests.table.iter_mut() {
             if let Job::Read(job) = &mut request.job {
                 job.use_cache = false;
                 job.admit = false;
+                job.exact = true;
             }
         }
         self.cache.clear();

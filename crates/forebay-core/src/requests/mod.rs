@@ -307,6 +307,15 @@ impl Requests {
         for waiter in self.buffer_queue.iter() {
             assert_eq!(self.table[waiter].stage, Stage::Buffer);
         }
+        for (key, request) in self.table.iter() {
+            if let Job::Read(job) = request.job
+                && request.outstanding > 0
+                && !request.answered
+            {
+                // Neighbours may write to what it does not hold.
+                assert!(self.overlap.holds(key, job.target), "{request:?}");
+            }
+        }
         for key in self.zero_memory.holders().chain(self.zero_memory.waiting()) {
             assert!(matches!(self.table[key].job, Job::Zero(_)));
         }

@@ -165,6 +165,8 @@ impl Parts {
         let job = self.requests.table[key].job.read_mut();
         job.use_cache = caches;
         job.admit &= caches;
+        // It may hold no more than that from now on, whatever the mode becomes.
+        job.exact |= !caches;
         (job.target, job.cursor, job.overlay) = (target, target.start, (target.start, 0));
     }
 

@@ -440,3 +440,44 @@ fn zeroes_that_must_be_fast_change_nothing_when_the_log_that_would_take_them_goe
     rig.expect_bytes(4608, 3584, 1);
     rig.expect_bytes(16384, 4096, 4);
 }
+
+#[test]
+fn a_read_that_got_its_memory_in_another_mode_works_on_no_more_than_it_holds() {
+    let mut config = with_log();
+    config.mode = Mode::WriteThrough;
+    let mut rig = Rig::new(config);
+    rig.tick(0);
+    rig.grant();
+    rig.write(1, 0, 4096, 9);
+    rig.settle();
+    let sectors = ByteRange::at(4608, 512);
+    let buffer = rig.engine.write_buffer(sectors).expect("a free buffer");
+    let mut taken = Vec::new();
+    for len in [65536, 4096] {
+        while let Some(buffer) = rig.engine.write_buffer(ByteRange::at(0, len)) {
+            taken.push(buffer);
+        }
+    }
+    rig.read(2, sectors.start, 512);
+    assert!(rig.pending.is_empty(), "it waits for memory");
+    for mode in [Mode::PassThrough, Mode::WriteBack] {
+        rig.engine.set_mode(rig.now, mode, &mut rig.actions).expect("possible");
+        rig.run_actions();
+    }
+    assert_eq!(rig.engine.mode(), Mode::PassThrough, "primary storage is flushed first");
+    rig.slice(buffer.at(sectors)).fill(7);
+    rig.submit(3, sectors.start, 512, Op::Write { buffer, fua: false });
+    for buffer in taken {
+        rig.engine.release(rig.now, buffer, &mut rig.actions);
+    }
+    rig.tick(0);
+    assert!(!rig.has_reply(2) && !rig.has_reply(3), "both wait for the mode");
+    while !rig.has_reply(2) {
+        assert_ne!((rig.pending.len(), rig.leases.0), (0, 0));
+        rig.grant();
+        if !rig.pending.is_empty() {
+            rig.complete(0, IoStatus::Ok);
+        }
+    }
+    assert_eq!(rig.replied(2).2, [7; 512]);
+}
