@@ -65,7 +65,7 @@ pub struct Counters {
     pub injected_latency_ns: u64,
     /// Requests answered with an error.
     pub requests_failed: u64,
-    /// Requests that took longer than the backend timeout: answered with an error, unless clients are to wait.
+    /// Requests that took longer than the backend timeout: answered with an error, unless clients are to wait, or it is a compare-and-write.
     pub requests_timed_out: u64,
     /// Reads answered from RAM alone.
     pub read_hits_ram: u64,

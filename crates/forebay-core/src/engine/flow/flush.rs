@@ -16,7 +16,6 @@ use crate::engine::Parts;
 use crate::geometry::ByteRange;
 use crate::request::Request;
 use crate::requests::in_flight::{Job, Stage};
-use crate::requests::ledger::LatencyOf;
 use crate::status::IoStatus;
 use crate::table::Key;
 
@@ -101,7 +100,13 @@ impl Parts {
         }
         for &key in &keys {
             let of = self.requests.latency_of(key);
-            cx.counters.flushes += u64::from(of == LatencyOf::Flush && status.is_ok());
+            match self.requests.table[key].job {
+                _ if !status.is_ok() => {}
+                Job::Write(_) => self.requests.count_write(key, cx),
+                Job::Zero(_) => cx.counters.discards += 1,
+                Job::Flush => cx.counters.flushes += 1,
+                Job::Read(_) | Job::Allocation(_) => unreachable!("they wait for no flush"),
+            }
             self.requests.answer(key, status, ReplyData::None, Some(of), cx);
             self.requests.forget(key, cx);
         }

@@ -50,6 +50,8 @@ impl Parts {
         self.refuse_reads(status, cx);
         self.refuse_waiting(status, cx);
         self.release_owners(cx);
+        // Each of those is refused, too.
+        self.release_all_held(cx);
     }
 
     /// The disk ends or its log is lost: refuses what waits for room in the log, and

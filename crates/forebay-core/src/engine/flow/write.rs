@@ -150,10 +150,10 @@ impl Parts {
         if !job.bypass {
             self.fetch_edges(entry.range, cx);
         }
-        self.requests.count_write(key, cx);
         if job.fua {
             self.join_flush(key, cx);
         } else {
+            self.requests.count_write(key, cx);
             self.primary.note_acknowledged();
             let of = Some(self.requests.latency_of(key));
             self.requests.answer(key, IoStatus::Ok, ReplyData::None, of, cx);

@@ -246,10 +246,10 @@ impl Parts {
             self.requests.answer(key, status, ReplyData::None, None, cx);
             return self.requests.forget(key, cx);
         }
-        cx.counters.discards += 1;
         if job.fua {
             return self.join_flush(key, cx);
         }
+        cx.counters.discards += 1;
         // With a log what was done beside it was flushed before, and a discard that is given up did nothing.
         if !self.mode.logs() {
             self.primary.note_acknowledged();

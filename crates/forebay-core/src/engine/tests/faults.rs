@@ -322,3 +322,21 @@ fn zeroes_that_are_unsupported_in_the_end_leave_nothing_old_in_the_cache() {
         assert!(rig.engine.statistics(rig.now).unflushed_bytes >= len, "{is_written}");
     }
 }
+
+#[test]
+fn a_request_whose_flush_fails_is_counted_as_failed_alone() {
+    let mut rig = Rig::new(config());
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.submit(2, 8192, 4096, Op::WriteZeroes { may_unmap: true, fast_only: false, fua: true });
+    rig.complete(0, IoStatus::Ok);
+    rig.complete(0, IoStatus::Ok);
+    while !rig.pending.is_empty() {
+        rig.complete(0, IoStatus::IoError);
+    }
+    assert_eq!((rig.replied(1).1, rig.replied(2).1), (IoStatus::IoError, IoStatus::IoError));
+    let Counters { writes, write_bytes, discards, requests_failed, .. } = rig.counters();
+    assert_eq!((writes, write_bytes, discards, requests_failed), (0, 0, 0, 2));
+    rig.write_with(3, 0, 4096, 7, true);
+    rig.settle();
+    assert_eq!((rig.counters().writes, rig.counters().flushes), (1, 0));
+}

@@ -192,3 +192,23 @@ fn a_read_of_the_log_that_fails_is_remembered_until_primary_storage_has_the_data
     rig.settle_log();
     assert!(!failed(&rig), "it was read in the end");
 }
+
+#[test]
+fn what_a_limit_holds_is_refused_when_the_log_is_lost() {
+    let mut rig = write_back(with_log());
+    rig.engine.pause_destaging(rig.now, true, &mut rig.actions);
+    rig.write_with(1, 0, 4096, 7, true);
+    rig.complete(0, IoStatus::Ok);
+    rig.write_with(2, 8192, 4096, 8, true);
+    rig.complete(0, IoStatus::IoError);
+    rig.tune(|tuning| tuning.limits.bandwidth = Some(1)).unwrap();
+    for tag in 3..10 {
+        rig.read(tag, 65536, 4096);
+    }
+    rig.engine.pause_destaging(rig.now, false, &mut rig.actions);
+    fail_reads_of_the_log(&mut rig, IoStatus::IoError);
+    for tag in 4..10 {
+        assert_eq!(rig.replied(tag).1, IoStatus::IoError, "not an hour later");
+    }
+    assert!(rig.engine.is_idle());
+}

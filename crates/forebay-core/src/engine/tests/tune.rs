@@ -8,7 +8,7 @@ const SECOND: Nanos = Nanos::from_millis(1000);
 
 impl Rig {
     /// Changes a setting.
-    fn tune(&mut self, change: impl FnOnce(&mut Tuning)) -> Result<(), ConfigError> {
+    pub(super) fn tune(&mut self, change: impl FnOnce(&mut Tuning)) -> Result<(), ConfigError> {
         let mut tuning = self.engine.config().tuning();
         change(&mut tuning);
         let result = self.engine.tune(self.now, tuning, &mut self.actions);

@@ -86,7 +86,7 @@ const REQUESTS: &[Family<Disk>] = &[
     counter!(discards: "forebay_disk_discards", "Discards and writes of zeroes that succeeded."),
     counter!(compare_and_writes: "forebay_disk_compare_and_writes", "Compare-and-writes that found what they expected, and wrote."),
     counter!(requests_failed: "forebay_disk_requests_failed", "Requests that were answered with an error."),
-    counter!(requests_timed_out: "forebay_disk_requests_timed_out", "Requests that took longer than backend-timeout: answered with an error, unless on-timeout is wait."),
+    counter!(requests_timed_out: "forebay_disk_requests_timed_out", "Requests that took longer than backend-timeout: answered with an error, unless on-timeout is wait or it is a compare-and-write."),
     gauge("forebay_disk_requests_in_flight", "Requests in flight, including those that wait.", |it| {
         some(it.engine().requests_in_flight)
     }),
