@@ -387,6 +387,29 @@ fn a_log_fails_as_soon_when_notes_fail_while_a_segment_waits_for_its_second() {
 }
 
 #[test]
+fn a_note_that_fails_while_destaging_is_paused_is_tried_again() {
+    let mut rig = with_a_full_segment();
+    rig.destage();
+    while !matches!(rig.pending[0].op, IoOp::Progress { .. }) {
+        rig.end_destage_io();
+        rig.destage();
+    }
+    rig.write_back.pause_destaging(true);
+    let note = rig.pending.remove(0);
+    let event = rig.call(|write_back, _, cx| {
+        cx.end(note.id);
+        write_back.on_destage_noted(IoStatus::IoError, cx)
+    });
+    assert_eq!(event, LogEvent::Nothing);
+    rig.destage();
+    let again = rig.write_back.destage_deadline(rig.shared.now);
+    assert_ne!(again, Nanos::NEVER, "those who wait for room would wait for ever");
+    rig.shared.now = again;
+    rig.destage();
+    assert!(matches!(rig.pending[0].op, IoOp::Progress { .. }));
+}
+
+#[test]
 fn a_lost_session_is_destaged_again() {
     let mut rig = Rig::new(|log| log);
     rig.append(Key(1), 3, true);

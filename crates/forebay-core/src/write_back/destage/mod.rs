@@ -71,7 +71,7 @@ use journal::Journal;
 pub(crate) use revoke::LateNote;
 use revoke::Revocation;
 use run::Run;
-use throttle::{Throttle, ThrottleConfig};
+use throttle::{Throttle, ThrottleConfig, delay_max};
 use trouble::Trouble;
 use window::{DestageWindow, WindowConfig};
 
@@ -391,9 +391,10 @@ impl Destager {
         self.hides_a_loss() && !has_failed
     }
 
-    /// True when a loss is yet to be noted, however often that failed.
+    /// True when a loss, or what was flushed, is yet to be noted, however often that failed.
     fn goes_on_noting(&self) -> bool {
-        self.hides_a_loss() && self.course == Course::Destages
+        let is_behind = self.notes.noted.flushed < self.reached.flushed && !self.is_revoked();
+        self.course == Course::Destages && (self.hides_a_loss() || is_behind)
     }
 
     /// True when primary storage may have lost what a later start would take for being there.
@@ -492,9 +493,4 @@ impl Destager {
             assert_eq!(u64::from(self.running.memory.pages_free()), MEMORY / PAGE);
         }
     }
-}
-
-/// The time that an acknowledgement is delayed at most, where primary storage has so much for an I/O.
-fn delay_max(backend_timeout: Nanos) -> Nanos {
-    Nanos(backend_timeout.0 / 2)
 }

@@ -88,6 +88,11 @@ impl Default for ThrottleConfig {
     }
 }
 
+/// The time that an acknowledgement is delayed at most, where primary storage has so much for an I/O.
+pub(super) fn delay_max(backend_timeout: Nanos) -> Nanos {
+    Nanos(backend_timeout.0 / 2)
+}
+
 /// Paces the acknowledgements of one disk's writes. The engine keeps the writes that could be
 /// acknowledged in a queue, in order of arrival, and asks for its head only. Whenever something
 /// changed (time, completions) it runs `while due(head) <= now { acknowledge; on_acknowledged }`.
