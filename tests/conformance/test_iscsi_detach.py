@@ -1,14 +1,17 @@
 """Disks of one iSCSI target are detached one by one: initiators have the others meanwhile and afterwards."""
 import os
 import subprocess
+from types import SimpleNamespace
 
-from bed import eventually, free_port, need_program, pattern, test
-from iscsi import TARGET, Initiator, portal
+from bed import MIB, eventually, free_port, need_program, pattern, test
+from iscsi import LOGOUT, TARGET, Initiator, portal
 from test_refused import attach, disk
+from test_reload import Served, disk as reload_disk
 
 ABSENT = (5, 0x25)       # LOGICAL UNIT NOT SUPPORTED
 POWER_ON = (6, 0x29)
 CHANGED = (6, 0x3f)      # REPORTED LUNS DATA HAS CHANGED
+FORBIDDEN, NOT_FOUND = 0x0202, 0x0203
 
 
 def two_units(bed):
@@ -147,3 +150,30 @@ def a_unit_whose_disk_is_not_served_yet_is_busy_and_not_gone(bed):
     eventually(lambda: one.status(test_unit_ready, lun=1) == 0, "it is there")
     one.close()
     assert daemon.stop() == 0
+
+
+@test(forebay_only=True)
+def a_target_that_was_removed_comes_back_as_its_new_table_says(bed):
+    for name in "ab":
+        bed.image(name + ".raw", MIB)
+    portals = ["127.0.0.1:%d" % free_port() for _ in range(2)]
+    first, second = [SimpleNamespace(said="iscsi://%s/" % place) for place in portals]
+
+    def target(place, more=""):
+        return '[[iscsi]]\ntarget = "%s"\nlisten = ["%s"]\nluns = { 0 = "b" }\n%s' % (TARGET, place, more)
+    a, b = [reload_disk(bed, name) for name in "ab"]
+    served = Served(bed, a, b, more=target(portals[0]))
+    one = logged_in(first, 1)
+    one.ready()
+    one.send(LOGOUT)
+    assert one.receive()[0][0] == 0x26
+    eventually(lambda: served.stats("b")["connections"] == 0, "it has left")
+    served.write(a)
+    assert served.reload()["b"] == ("removed", None)
+    known = "iqn.2026-01.org.example:known"
+    served.write(a, b, more=target(portals[1], 'initiators = ["%s"]\n' % known))
+    assert served.reload()["b"] == ("added", None)
+    assert Initiator(first, name=known).login() == NOT_FOUND
+    assert Initiator(second).login() == FORBIDDEN
+    assert Initiator(second, name=known).login() == 0
+    assert served.server.stop() == 0

@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Error, Result};
-use forebay_frontends::iscsi::device::Device;
+use anyhow::{Error, Result};
 use forebay_frontends::iscsi::target::{Portal, Target};
 use forebay_frontends::scsi;
 use forebay_host::events::{EventSender, Severity};
@@ -25,11 +24,10 @@ use tokio::sync::Semaphore;
 mod behind;
 mod login;
 
-use self::behind::{Behind, target, unit};
+use self::behind::{Behind, target};
 use super::inherited::Inherited;
 use super::listener::{ACCEPT_PAUSE, BoundTcp, LEFT, ListenerState, bind_tcp};
 use super::names::Names;
-use super::pdu_log::PduFile;
 use super::reservations::Kept;
 use crate::config::iscsi::IscsiSpec;
 use crate::config::values::Name;
@@ -173,21 +171,26 @@ impl Portals {
         bound.targets.values().for_each(|target| target.detach(disk));
     }
 
-    /// Adds a disk to its target, which begins with its first one.
+    /// Adds a disk to its target, which begins with its first one, and once more when all have ended: its table may be
+    /// another one than before.
     fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<Arc<Behind>> {
-        if let Some(behind) = self.bound().targets.get(&spec.target.0) {
+        let known = self.bound().targets.get(&spec.target.0).cloned();
+        if let Some(behind) = known.as_ref().filter(|behind| behind.has_disks()) {
             behind.add(spec, number, disk)?;
             return Ok(behind.clone());
         }
-        let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
-        let log = spec.log.as_deref().map(PduFile::open).transpose()?;
-        let handles = Mutex::new(vec![disk.handle.clone()]);
-        let mut device = Device::new(vec![unit(spec, number, disk)]);
-        // What is detached later is to go for good.
-        device.set_awaited(spec.luns.keys().copied());
-        let device = Arc::new(Mutex::new(device));
-        let behind = Arc::new(Behind { target: Mutex::new(target), device, handles, log });
-        self.bound().targets.insert(spec.target.0.clone(), behind.clone());
+        let behind = Arc::new(Behind::begin(spec, known.as_deref(), number, disk)?);
+        let target = behind.target().clone();
+        let mut bound = self.bound();
+        bound.targets.insert(spec.target.0.clone(), behind.clone());
+        if let Some(before) = known {
+            for (address, portal) in &bound.portals {
+                let is_named = spec.portals.iter().any(|place| place.0 == *address);
+                replace(&portal.served, &before, is_named.then_some((&target, &behind)));
+            }
+            // It waits until all that it has logged is in the file.
+            tokio::task::spawn_blocking(move || drop(before));
+        }
         Ok(behind)
     }
 
@@ -290,6 +293,19 @@ impl Portals {
 /// Tells a portal where else a target is: discovery at one address tells of all.
 fn tell_addresses(served: &SharedServed, behind: &Arc<Behind>, addresses: &[SocketAddr]) {
     change_target(served, behind, |target| target.addresses = addresses.to_vec());
+}
+
+/// Those who log in from now on find `after` in the place of a target that has ended, or nothing.
+fn replace(served: &SharedServed, before: &Arc<Behind>, after: Option<(&Target, &Arc<Behind>)>) {
+    let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(place) = served.behind.iter().position(|known| Arc::ptr_eq(known, before)) else {
+        return;
+    };
+    let (mut targets, mut behind) = (served.portal.targets.clone(), served.behind.clone());
+    targets.splice(place..=place, after.map(|(target, _)| target.clone()));
+    behind.splice(place..=place, after.map(|(_, behind)| behind.clone()));
+    let portal = Arc::new(Portal { targets, awaited: served.portal.awaited.clone() });
+    *served = Arc::new(Served { portal, behind });
 }
 
 /// Those who log in from now on see a target otherwise.

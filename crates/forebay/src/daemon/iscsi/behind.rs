@@ -1,9 +1,15 @@
 //! A target on its shard: what initiators see of it, its units and their disks.
+//!
+//! ```text
+//!   first disk ──begin──► Behind ──the last disk has ended──► nobody can log in ──another disk──► the next Behind
+//!                            └── its device: units, initiators that lost one ──────────────────────────┘
+//! ```
+//! Its table may be another one by then. A login that began before still has the one of before, and finds no disk there.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::Result;
-use forebay_frontends::iscsi::device::Unit;
+use anyhow::{Context, Result};
+use forebay_frontends::iscsi::device::{Device, Unit};
 use forebay_frontends::iscsi::driver::SharedDevice;
 use forebay_frontends::iscsi::target::{PORTAL_GROUP, Target};
 use forebay_frontends::scsi::{self, LogicalUnit, Lun};
@@ -18,15 +24,43 @@ use crate::daemon::reservations::Kept;
 #[derive(Debug)]
 pub struct Behind {
     /// As those see it who log in from now on.
-    pub(super) target: Mutex<Target>,
+    target: Mutex<Target>,
     pub(super) device: SharedDevice,
     /// Its disks, but for those that have ended.
-    pub(super) handles: Mutex<Vec<DiskHandle>>,
+    handles: Mutex<Vec<DiskHandle>>,
     /// Where PDUs are logged.
     pub(super) log: Option<Arc<PduFile>>,
 }
 
 impl Behind {
+    /// A target as its table says, with its first disk. What initiators knew of its units they know of those of `before`.
+    ///
+    /// # Errors
+    /// A secret cannot be read, or PDUs not be logged; or as for [`Behind::add`].
+    pub(super) fn begin(
+        spec: &IscsiSpec,
+        before: Option<&Behind>,
+        number: u16,
+        disk: UnitDisk,
+    ) -> Result<Behind> {
+        let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
+        let log = spec.log.as_deref().map(PduFile::open).transpose()?;
+        let new = || Arc::new(Mutex::new(Device::new(Vec::new())));
+        let device = before.map_or_else(new, |before| before.device.clone());
+        let behind = Behind { target: Mutex::new(target), device, handles: Mutex::default(), log };
+        behind.add(spec, number, disk)?;
+        let mut device = behind.device.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is detached later is to go for good.
+        device.set_awaited(spec.luns.keys().copied());
+        drop(device);
+        Ok(behind)
+    }
+
+    /// False once each of its disks has ended.
+    pub(super) fn has_disks(&self) -> bool {
+        !self.handles().is_empty()
+    }
+
     pub(super) fn target(&self) -> MutexGuard<'_, Target> {
         self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +151,7 @@ pub(super) fn target(spec: &IscsiSpec) -> Result<Target> {
 }
 
 /// A disk as logical unit `number` of a target.
-pub(super) fn unit(spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Unit {
+fn unit(spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Unit {
     let UnitDisk { mut export, kept, handle } = disk;
     export.ports = vec![scsi::Port {
         relative: PORT,

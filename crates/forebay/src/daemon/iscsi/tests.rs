@@ -1,6 +1,9 @@
+use std::os::unix::fs::PermissionsExt;
+
 use forebay_shard::testing;
 
 use super::*;
+use crate::config::iscsi::{ChapSpec, IscsiName};
 
 /// One target with one unit, at these addresses.
 fn targets(addresses: &[&str]) -> Vec<IscsiSpec> {
@@ -113,4 +116,65 @@ async fn a_disk_that_has_ended_leaves_its_number_to_the_next_and_nothing_behind(
     assert!(handles.len() == 1 && handles[0].is(&last), "{name}");
     let device = served.behind[0].device.lock().unwrap();
     assert_eq!((device.units.len(), device.disks()), (1, vec![last.id()]));
+}
+
+#[tokio::test]
+async fn a_target_that_comes_back_is_as_its_new_table_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret_file = folder.path().join("secret");
+    let portals = Portals::new(Arc::default(), Arc::default());
+    let name = Name("db".into());
+    let before = targets(&["127.0.0.1:0", "127.0.0.2:0"]);
+    let (old, _shard) = testing::hung_as(1, 1 << 20);
+    let (mut kept, errors) = portals.attach(&before, &name, unit_disk(&old, 1 << 20)).await;
+    assert!(errors.is_empty() && kept.len() == 2, "{errors:?}");
+    // Whoever is logging in meanwhile goes on with this.
+    let under_way = kept[0].served.lock().unwrap().clone();
+    portals.detach("db", &old);
+
+    let mut after = targets(&["127.0.0.2:0", "127.0.0.3:0"]);
+    after[0].initiators = vec![IscsiName("iqn.2026-01.example:i".into())];
+    after[0].chap = Some(ChapSpec { user: "u".into(), secret_file: secret_file.clone() });
+    after[0].log = Some(folder.path().join("pdus"));
+    after[0].luns.insert(5, Name("to-come".into()));
+    let (new, _other_shard) = testing::hung_as(2, 1 << 20);
+    let (none, errors) = portals.attach(&after, &name, unit_disk(&new, 1 << 20)).await;
+    assert!(none.is_empty() && errors.len() == 1, "it has no secret yet: {errors:?}");
+    assert!(under_way.behind[0].handles().is_empty(), "nobody can log in");
+    std::fs::write(&secret_file, "a secret of the new table").unwrap();
+    let for_its_owner = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&secret_file, for_its_owner).unwrap();
+    let (more, errors) = portals.attach(&after, &name, unit_disk(&new, 1 << 20)).await;
+    assert!(errors.is_empty() && more.len() == 1, "{errors:?}");
+    kept.extend(more);
+
+    assert!(under_way.behind[0].handles().is_empty(), "with what counted before nobody comes in");
+    let shown = |portal: &IscsiPortal| portal.served.lock().unwrap().clone();
+    let is_left = shown(&kept[0]);
+    assert!(is_left.portal.targets.is_empty() && is_left.behind.is_empty(), "{is_left:?}");
+    for portal in &kept[1..] {
+        let served = shown(portal);
+        let [target] = &served.portal.targets[..] else { panic!("{served:?}") };
+        assert_eq!(target.initiators, ["iqn.2026-01.example:i"]);
+        let chap = target.chap.as_ref().expect("it is asked for");
+        assert_eq!(
+            (chap.name.as_str(), &chap.secret[..]),
+            ("u", &b"a secret of the new table"[..])
+        );
+        assert_eq!(target.addresses.len(), 2);
+        let [behind] = &served.behind[..] else { panic!("{served:?}") };
+        assert!(behind.handles()[0].is(&new) && behind.log.is_some());
+        // What initiators have lost is known as before.
+        assert!(Arc::ptr_eq(&behind.device, &under_way.behind[0].device));
+        let device = behind.device.lock().unwrap();
+        let awaits = |number| device.awaits([0, number, 0, 0, 0, 0, 0, 0]);
+        assert!(awaits(5) && !awaits(3));
+    }
+    assert!(!portals.read_secrets(&after[0], true).unwrap());
+    std::fs::write(&secret_file, "another secret later").unwrap();
+    assert!(portals.read_secrets(&after[0], true).unwrap());
+    for portal in &kept[1..] {
+        let chap = shown(portal).portal.targets[0].chap.clone().unwrap();
+        assert_eq!(chap.secret, b"another secret later");
+    }
 }
