@@ -225,7 +225,11 @@ impl Portals {
         address: &str,
         behind: &Arc<Behind>,
     ) -> Result<Option<IscsiPortal>> {
-        let known = self.bound().portals.get(address).map(|portal| portal.served.clone());
+        let known = self.bound().portals.get(address).map(|portal| {
+            // A target that is new there brings its own.
+            portal.state.tell_room(room(targets, address));
+            portal.served.clone()
+        });
         let (served, new) = match known {
             Some(served) => (served, None),
             None => {
@@ -321,6 +325,13 @@ fn change_target(served: &SharedServed, behind: &Arc<Behind>, change: impl FnOnc
     }
 }
 
+/// The connections that may be open at an address: those of all targets that have it.
+fn room(targets: &[IscsiSpec], address: &str) -> u32 {
+    let is_here = |target: &&IscsiSpec| target.portals.iter().any(|place| place.0 == address);
+    let here = targets.iter().filter(is_here);
+    here.fold(0_u32, |room, target| room.saturating_add(target.connections_max))
+}
+
 impl IscsiPortal {
     /// Listens at an address, with room for all targets that have it.
     async fn bind(
@@ -330,9 +341,7 @@ impl IscsiPortal {
         names: &Names,
     ) -> Result<IscsiPortal> {
         let listener = bind_tcp(address, inherited, names).await?;
-        let is_here = |target: &&IscsiSpec| target.portals.iter().any(|place| place.0 == address);
-        let here = targets.iter().filter(is_here);
-        let room = here.fold(0_u32, |room, target| room.saturating_add(target.connections_max));
+        let room = room(targets, address);
         let state = ListenerState::new(format!("iscsi:{}", listener.local_addr()?), room);
         let turning = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         Ok(IscsiPortal { listener, state, served: Arc::default(), turning })

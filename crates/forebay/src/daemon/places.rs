@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Places {
-    max: u32,
+    max: AtomicU32,
     taken: AtomicU32,
     entering: Mutex<Entering>,
 }
@@ -51,12 +51,21 @@ pub(super) struct Entry {
 
 impl Places {
     pub(super) fn new(max: u32) -> Arc<Places> {
-        Arc::new(Places { max, taken: AtomicU32::new(0), entering: Mutex::default() })
+        Arc::new(Places {
+            max: AtomicU32::new(max),
+            taken: AtomicU32::new(0),
+            entering: Mutex::default(),
+        })
     }
 
     /// How many there are.
     pub(super) fn max(&self) -> u32 {
-        self.max
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// There are so many from now on. Whoever has one keeps it.
+    pub(super) fn set_max(&self, max: u32) {
+        self.max.store(max, Ordering::Relaxed);
     }
 
     /// How many are taken.
@@ -71,7 +80,7 @@ impl Places {
         address: Option<IpAddr>,
     ) -> Option<(Entry, oneshot::Receiver<()>)> {
         let mut entering = self.entering();
-        let place = if self.taken() < self.max {
+        let place = if self.taken() < self.max() {
             self.taken.fetch_add(1, Ordering::Relaxed);
             ConnectionPlace(self.clone())
         } else {

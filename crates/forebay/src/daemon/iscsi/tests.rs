@@ -178,3 +178,20 @@ async fn a_target_that_comes_back_is_as_its_new_table_says() {
         assert_eq!(chap.secret, b"another secret later");
     }
 }
+
+#[tokio::test]
+async fn a_portal_has_room_for_each_target_that_comes_to_it() {
+    let listen = ["127.0.0.1:0"];
+    let (first, mut second) = (targets_with("a", &listen), targets_with("b", &listen));
+    second[0].target = IscsiName("iqn.2026-01.example:u".into());
+    second[0].connections_max = 5;
+    let portals = Portals::new(Arc::default(), Arc::default());
+    let (a, _shard) = testing::hung_as(1, 1 << 20);
+    let (kept, _) = portals.attach(&first, &Name("a".into()), unit_disk(&a, 1 << 20)).await;
+    assert_eq!(kept[0].state.info().connections_max, 128);
+    let both = [first, second].concat();
+    let (b, _other_shard) = testing::hung_as(2, 1 << 20);
+    let (new, errors) = portals.attach(&both, &Name("b".into()), unit_disk(&b, 1 << 20)).await;
+    assert!(new.is_empty() && errors.is_empty(), "{errors:?}");
+    assert_eq!(kept[0].state.info().connections_max, 133);
+}

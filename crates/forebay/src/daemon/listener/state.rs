@@ -73,6 +73,11 @@ impl ListenerState {
         *lock(&self.disks) = names;
     }
 
+    /// So many connections may be open from now on.
+    pub(in crate::daemon) fn tell_room(&self, room: u32) {
+        self.places.set_max(room);
+    }
+
     /// A place for a connection that was accepted, and what tells that it has to leave; without one it is to be closed. To be
     /// called from one task alone.
     pub(in crate::daemon) fn enter(
