@@ -323,16 +323,36 @@ impl DiskHandle {
     /// Ends the clients of the disk, which has ended beneath them and is opened no more.
     ///
     /// # Errors
-    /// It has not ended, the shard has, or they do not leave: that may be asked for again.
+    /// It has not ended, the shard has, or they do not leave: that may be asked for again, and until then another disk may
+    /// take its place.
     pub async fn dismiss_clients(&self) -> anyhow::Result<()> {
-        let [late, give_up] = LEAVE_MAX.map(|span| tokio::time::Instant::now() + span);
+        self.dismiss_clients_within(LEAVE_MAX).await
+    }
+
+    /// The same, with as much time as each of these spans for what [`LEAVE_MAX`] is for.
+    pub(crate) async fn dismiss_clients_within(&self, spans: [Duration; 2]) -> anyhow::Result<()> {
+        let dismissed = self.wait_until_dismissed(spans).await;
+        if dismissed.is_err() {
+            self.tell(|on| on.disk.keep_place());
+        }
+        dismissed
+    }
+
+    async fn wait_until_dismissed(&self, spans: [Duration; 2]) -> anyhow::Result<()> {
+        let [late, give_up] = spans.map(|span| tokio::time::Instant::now() + span);
         loop {
             let now = tokio::time::Instant::now();
             let (answer, receiver) = oneshot::channel();
-            self.send(Command::Dismiss { disk: self.id(), late: now > late, answer })?;
-            let have_gone = receiver.await.map_err(|_| Gone)?.map_err(anyhow::Error::msg)?;
-            if have_gone {
-                return Ok(());
+            let dismiss = Command::Dismiss { disk: self.id(), late: now > late, answer };
+            match self.home.shard().send(dismiss) {
+                Ok(()) => {
+                    let have_gone = receiver.await.map_err(|_| Gone)?;
+                    if have_gone.map_err(anyhow::Error::msg)? {
+                        return Ok(());
+                    }
+                }
+                Err(SendError::Full(_)) => {}
+                Err(SendError::Closed(_)) => return Err(Gone.into()),
             }
             anyhow::ensure!(now < give_up, "its clients do not leave; try again");
             tokio::time::sleep(LOOK_AGAIN).await;

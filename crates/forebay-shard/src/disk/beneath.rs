@@ -66,6 +66,7 @@ impl ShardDisk {
 
     /// Its clients end with it, also when they were held: they are answered as long as the engine answers.
     pub(super) fn end_with_clients(&mut self) {
+        self.ending.gave_place_up = false;
         if std::mem::take(&mut self.ending.beneath) && self.is_detaching() {
             self.detaching = Detaching::No("the daemon ended");
         }
@@ -95,8 +96,17 @@ impl ShardDisk {
     pub(crate) fn give_up_place(&mut self) -> Result<(), String> {
         self.heritage()?;
         self.end_with_clients();
+        self.ending.gave_place_up = true;
         self.tell_clients();
         Ok(())
+    }
+
+    /// Its clients did not all end: a disk may take its place after all. Those who were told to end do so as soon as they can.
+    pub(crate) fn keep_place(&mut self) {
+        if std::mem::take(&mut self.ending.gave_place_up) {
+            self.ending.beneath = true;
+            self.tell_clients();
+        }
     }
 
     /// True while its clients are held.

@@ -66,6 +66,8 @@ pub(super) struct Ending {
     is_late: bool,
     /// Its clients stay, for the disk that takes its place.
     pub(super) beneath: bool,
+    /// They stayed, and are to end by now.
+    pub(super) gave_place_up: bool,
     /// Why none does yet, where that takes long.
     pub(super) unopened: Option<String>,
     /// Nobody asks for it any more; whether nobody has to hear once more how it ended.
@@ -85,6 +87,7 @@ impl Ending {
         destage_by: Nanos::NEVER,
         is_late: false,
         beneath: false,
+        gave_place_up: false,
         unopened: None,
         left: None,
         daemon_ends: false,

@@ -158,6 +158,126 @@ async fn the_clients_of_a_disk_that_cannot_be_opened_again_are_told_of_and_can_b
     assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
 }
 
+/// A client of two disks, which goes when it is told to, unless it waits for the other one.
+struct Waiting {
+    disk: [DiskId; 1],
+    waits: Arc<AtomicBool>,
+    is_closed: bool,
+}
+
+impl Newcomer for Waiting {
+    fn disks(&self) -> &[DiskId] {
+        &self.disk
+    }
+
+    fn start(
+        self: Box<Self>,
+        _: &mut client::Context<'_>,
+        _: u32,
+        _: Tokens,
+    ) -> std::io::Result<Box<dyn Client>> {
+        Ok(self)
+    }
+}
+
+impl Client for Waiting {
+    fn disks(&self) -> &[DiskId] {
+        &self.disk
+    }
+
+    fn on_completion(&mut self, _: &mut client::Context<'_>, _: Completion) {}
+
+    fn on_reply(&mut self, _: &mut client::Context<'_>, _: Answer<'_>) {}
+
+    fn flush(&mut self, _: &mut client::Context<'_>) {}
+
+    fn wants_resume(&self) -> bool {
+        false
+    }
+
+    fn resume(&mut self, _: &mut client::Context<'_>) -> bool {
+        false
+    }
+
+    fn close(&mut self, _: &mut client::Context<'_>) {
+        self.is_closed = true;
+    }
+
+    fn give_up(&mut self, _: &mut client::Context<'_>) {}
+
+    fn leave(&mut self, _: &mut client::Context<'_>) -> bool {
+        false
+    }
+
+    fn enter(&mut self, _: &mut client::Context<'_>, _: u32, _: Tokens) -> std::io::Result<()> {
+        unreachable!("it does not leave")
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        Nanos::NEVER
+    }
+
+    fn tick(&mut self, _: &mut client::Context<'_>) {}
+
+    fn is_done(&self) -> bool {
+        self.is_closed && !self.waits.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn a_disk_whose_clients_do_not_leave_can_be_opened_again() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let (new, _peer) = disk("disk", Mode::WriteThrough);
+    let handle = shard.sender().add(new).await.unwrap();
+    let waits = Arc::new(AtomicBool::new(true));
+    let client = Waiting { disk: [handle.id()], waits: waits.clone(), is_closed: false };
+    handle.connect(Box::new(client), Box::new(())).unwrap();
+    handle.end_beneath(false).await.unwrap();
+    for _ in 0..2 {
+        let spans = [Duration::ZERO, Duration::from_millis(5)];
+        let why = handle.dismiss_clients_within(spans).await.unwrap_err().to_string();
+        assert!(why.contains("do not leave") && !handle.is_open(), "{why}");
+        assert_eq!(handle.stats().await.unwrap().connections, 1);
+    }
+
+    let (again, _other) = disk("disk", Mode::WriteThrough);
+    shard.sender().replace(&handle, again).await.unwrap();
+    let answers = Arc::new(AtomicUsize::new(0));
+    handle.connect(Box::new(NewReader(handle.id(), answers.clone())), Box::new(())).unwrap();
+    while answers.load(Ordering::Relaxed) < 10 {
+        assert!(handle.stats().await.is_ok());
+    }
+    // The one that was told to go does so when it can.
+    assert_eq!(handle.stats().await.unwrap().connections, 2);
+    waits.store(false, Ordering::Relaxed);
+    handle.wake();
+    while handle.stats().await.unwrap().connections > 1 {}
+    assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn clients_are_dismissed_through_a_full_mailbox() {
+    let (_log, events) = EventLog::start(None).unwrap();
+    let shard = ShardHandle::start(0, 1, None, events).unwrap();
+    let (new, _peer) = disk("disk", Mode::WriteThrough);
+    let handle = shard.sender().add(new).await.unwrap();
+    handle.end_beneath(false).await.unwrap();
+    let (goes_on, has_begun) = stop(&handle);
+    has_begun.recv().unwrap();
+    let nothing = || mailbox::Command::Disk(handle.id(), Box::new(|_| ()));
+    while handle.home.shard().send(nothing()).is_ok() {}
+    let dismissing = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.dismiss_clients().await }
+    });
+    // It finds no room.
+    tokio::task::yield_now().await;
+    goes_on.send(()).unwrap();
+    dismissing.await.unwrap().unwrap();
+    assert_eq!(shard.drain().unwrap().await.unwrap().len(), 1);
+}
+
 #[test]
 fn a_client_that_comes_to_a_full_mailbox_is_taken() {
     let (disk, shard) = testing::hung(1 << 20);
