@@ -1,9 +1,11 @@
 //! The end of a daemon, in order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use forebay_frontends::client::DiskId;
 use forebay_host::events::Severity;
 use forebay_shard::{Drained, ShardHandle};
 use tokio::time::{Instant, timeout_at};
@@ -72,11 +74,9 @@ impl Daemon {
                 Err(gone) => trouble.push(format!("shard {shard}: {gone}")),
             }
         }
-        // Of one that was to move, what its shard of before has to say is known.
         let disks = self.control.disks();
-        ended.retain(|(shard, ended)| {
-            let served = disks.iter().find(|disk| disk.handle.id() == ended.id);
-            served.is_none_or(|disk| disk.info.shard == *shard)
+        retain_last(&mut ended, |id| {
+            disks.iter().find(|disk| disk.handle.id() == id).map(|disk| disk.info.shard)
         });
         let mut dirty = Vec::new();
         for (_, disk) in &ended {
@@ -186,5 +186,55 @@ impl Daemon {
             trouble.push(format!("disk '{name}': {why}"));
         }
         trouble
+    }
+}
+
+/// Keeps what tells how each disk ended last. Of one that was to move the shard of before tells, too, and counts where the
+/// one that it is listed on does not: it was given back then, and waits to be opened where it was.
+fn retain_last(ended: &mut Vec<(usize, Drained)>, listed: impl Fn(DiskId) -> Option<usize>) {
+    let is_of_listed = |shard: usize, id| listed(id) == Some(shard);
+    let of_listed = ended.iter().filter(|(shard, disk)| is_of_listed(*shard, disk.id));
+    let told: BTreeSet<DiskId> = of_listed.map(|(_, disk)| disk.id).collect();
+    ended.retain(|(shard, disk)| is_of_listed(*shard, disk.id) || !told.contains(&disk.id));
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::status::IoStatus;
+
+    use super::*;
+
+    fn ended(id: u32) -> Drained {
+        Drained {
+            id: DiskId(id),
+            name: format!("disk-{id}"),
+            status: IoStatus::Ok,
+            unflushed_bytes: 0,
+            has_unreported_loss: false,
+            log_end: None,
+            log: None,
+            is_detaching: false,
+            is_quiet: true,
+        }
+    }
+
+    #[test]
+    fn the_end_hears_each_disk_once_and_every_disk() {
+        // By disk: where it is listed, which shards tell of it, and who is heard.
+        let check = |listed: Option<usize>, tell: &[usize], heard: &[usize]| {
+            let mut all: Vec<_> = tell.iter().map(|shard| (*shard, ended(1))).collect();
+            all.push((3, ended(2)));
+            retain_last(&mut all, |id| if id == DiskId(1) { listed } else { Some(3) });
+            let of_one = all.iter().filter(|(_, disk)| disk.id == DiskId(1));
+            let shards: Vec<usize> = of_one.map(|(shard, _)| *shard).collect();
+            assert_eq!(shards, heard, "listed on {listed:?}, {tell:?}");
+            assert!(all.iter().any(|(_, disk)| disk.id == DiskId(2)));
+        };
+        check(Some(0), &[0], &[0]);
+        check(Some(1), &[0, 1], &[1]);
+        check(Some(1), &[1, 0], &[1]);
+        // It was given back, and its opening where it was waits.
+        check(Some(1), &[0], &[0]);
+        check(None, &[0], &[0]);
     }
 }
