@@ -457,8 +457,12 @@ impl ControlState {
 
     /// A disk as it is served by now: it may have been opened again.
     pub(super) fn as_it_is(&self, disk: &Arc<ServedDisk>) -> Arc<ServedDisk> {
-        let is_it = |it: &Arc<ServedDisk>| it.handle.is(&disk.handle);
-        self.disks().into_iter().find(is_it).unwrap_or_else(|| disk.clone())
+        self.listed(disk).unwrap_or_else(|| disk.clone())
+    }
+
+    /// The same; `None` once another disk has its name, or none.
+    pub(super) fn listed(&self, disk: &ServedDisk) -> Option<Arc<ServedDisk>> {
+        self.disks().into_iter().find(|it| it.handle.is(&disk.handle))
     }
 
     /// A disk that is served.

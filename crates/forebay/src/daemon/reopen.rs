@@ -463,7 +463,8 @@ impl<'a> Reopening<'a> {
                 continue;
             }
             let Ok(_one) = self.state.opening_turn().await else { continue };
-            if self.listed().ended().is_some() {
+            // One that was detached is listed until another one of its name is.
+            if self.state.listed(&self.served).is_none_or(|it| it.ended().is_some()) {
                 return;
             }
             // Somebody decides about it, which takes long.
