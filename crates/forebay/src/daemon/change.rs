@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use forebay_backends::size::rounded;
 use forebay_backends::{Look, Probe};
 use forebay_host::events::Severity;
-use forebay_shard::{Drained, Dropped, Gone};
+use forebay_shard::{DiskHandle, Drained, Dropped, Gone};
 use serde::Deserialize;
 
 use super::api::{DiskStats, Resized};
@@ -295,15 +295,18 @@ async fn drain(state: &ControlState, disk: &ServedDisk, consent: &Consent) -> Re
             }
             () = tokio::time::sleep(LOOK_EVERY) => {
                 if cancelled.is_none() && !consent.force && disk.is_looked_at() {
-                    cancelled = disk.standing_now().await;
-                    if cancelled.is_some() {
-                        // It may have ended by itself.
-                        let _ = disk.handle.pause(false).await;
-                    }
+                    cancelled = cancel(&disk.handle, disk.standing_now().await).await;
                 }
             }
         }
     }
+}
+
+/// Cancels a detach, of a disk whose primary storage was found like this; `None`: it was not, or the next look tries it again,
+/// because the shard did not hear of it, or it has ended by itself.
+async fn cancel(disk: &DiskHandle, standing: Option<String>) -> Option<String> {
+    let standing = standing?;
+    disk.pause(false).await.ok().map(|()| standing)
 }
 
 /// Destages everything and ends the disk. What its write log keeps, if it had ended already and cannot be opened again.
@@ -434,5 +437,21 @@ async fn change(
     match work(&disk).await {
         Ok(()) => state.stats_of(&disk).await,
         Err(error) => Err(refuse(StatusCode::CONFLICT, format!("disk '{name}': {error:#}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_shard::testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_detach_is_not_cancelled_before_the_shard_has_heard_of_it() {
+        let (disk, shard) = testing::hung(1 << 20);
+        assert_eq!(cancel(&disk, None).await, None);
+        while disk.figures().is_ok() {}
+        assert_eq!(cancel(&disk, Some("it is gone".into())).await, None);
+        drop(shard);
     }
 }
