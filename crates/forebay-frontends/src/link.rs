@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use forebay_core::ids::RequestTag;
 use forebay_io::reactor::SocketId;
@@ -15,7 +16,7 @@ pub(crate) struct Link {
     pub(crate) tokens: Tokens,
     pub(crate) socket: SocketId,
     /// The socket while it is away, or about to be: what is in flight has to end first.
-    taken: Option<OwnedFd>,
+    taken: Option<Arc<OwnedFd>>,
 }
 
 impl Link {
@@ -33,7 +34,7 @@ impl Link {
         self.taken.is_some()
     }
 
-    /// Takes the socket from the reactor, for another one; whether it is away. It stays where it is without a descriptor for it.
+    /// Takes the socket from the reactor, for another one; whether it is away, as it is unless it was closed.
     pub(crate) fn leave(&mut self, cx: &mut Context<'_>) -> bool {
         if self.taken.is_none() {
             self.taken = cx.reactor.take_socket(self.socket).ok();

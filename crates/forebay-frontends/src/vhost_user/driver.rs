@@ -154,7 +154,7 @@ impl Queue {
         let QueueSetup { ring, kick, agreed, durable, serial, counters, report } = setup;
         let (queue, map) = (ring.queue, ring.memory.clone());
         let ring = Ring::open(ring)?;
-        let bells = Bells::watch(cx, [kick, bell], known.tokens)
+        let bells = Bells::watch(cx, [kick, bell].map(Arc::new), known.tokens)
             .map_err(|error| RingError::Kick { queue, error })?;
         let mut queue = Queue {
             known,

@@ -1,7 +1,9 @@
-//! What one reactor has goes to another one.
+//! What one reactor has goes to another one. Both have the same descriptor until the first has let go of it: a process
+//! without a spare one hands over as well.
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::{EventId, Reactor, SocketId};
 
@@ -10,10 +12,10 @@ impl Reactor {
     /// it has come, or with `ECANCELED`: no byte is lost in either direction. Whoever has the socket waits for that.
     ///
     /// # Errors
-    /// There is no such socket, or the kernel has no descriptor; then nothing has changed.
-    pub fn take_socket(&mut self, id: SocketId) -> io::Result<OwnedFd> {
+    /// There is no such socket.
+    pub fn take_socket(&mut self, id: SocketId) -> io::Result<Arc<OwnedFd>> {
         let live = self.shared.sockets.live(id.0 as usize);
-        let taken = live.ok_or_else(|| no_such("socket"))?.fd.try_clone()?;
+        let taken = live.ok_or_else(|| no_such("socket"))?.fd.clone();
         let in_flight = self.shared.on_socket(id);
         self.shared.forget_socket(id.0 as usize);
         let (driver, shared) = self.parts();
@@ -24,13 +26,13 @@ impl Reactor {
         Ok(taken)
     }
 
-    /// A descriptor of an event, for another reactor to watch: that sees all signals up to then.
+    /// An event, for another reactor to watch, too: that sees all signals up to then.
     ///
     /// # Errors
-    /// There is no such event, or the kernel has no descriptor.
-    pub fn copy_event(&mut self, id: EventId) -> io::Result<OwnedFd> {
+    /// There is no such event.
+    pub fn share_event(&self, id: EventId) -> io::Result<Arc<OwnedFd>> {
         let live = self.shared.events.live(id.0 as usize);
-        live.ok_or_else(|| no_such("event"))?.fd.try_clone()
+        Ok(live.ok_or_else(|| no_such("event"))?.fd.clone())
     }
 }
 

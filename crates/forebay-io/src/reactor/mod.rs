@@ -254,7 +254,8 @@ impl Reactor {
     ///
     /// # Errors
     /// `InvalidInput` when it is no stream socket, else the kernel's.
-    pub fn add_socket(&mut self, socket: OwnedFd) -> io::Result<SocketId> {
+    pub fn add_socket(&mut self, socket: impl Into<Arc<OwnedFd>>) -> io::Result<SocketId> {
+        let socket = socket.into();
         if sockopt::socket_type(&socket)? != SocketType::STREAM {
             let text = "not a stream socket: only unix and TCP stream sockets carry a connection";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -304,8 +305,12 @@ impl Reactor {
     ///
     /// # Errors
     /// The kernel's, when it is nothing that can be watched.
-    pub fn add_event(&mut self, event: OwnedFd, token: Token) -> io::Result<EventId> {
-        let key = self.shared.events.insert(Event { fd: event, token });
+    pub fn add_event(
+        &mut self,
+        event: impl Into<Arc<OwnedFd>>,
+        token: Token,
+    ) -> io::Result<EventId> {
+        let key = self.shared.events.insert(Event { fd: event.into(), token });
         let (driver, shared) = self.parts();
         if let Err(error) = driver.on_event(key, &shared.events.held(key).fd) {
             shared.events.remove(key);

@@ -88,7 +88,7 @@ pub(super) struct File {
 /// A socket and what is in flight in its two directions.
 #[derive(Debug)]
 pub(super) struct Socket {
-    pub(super) fd: OwnedFd,
+    pub(super) fd: Arc<OwnedFd>,
     receive: Option<usize>,
     send: Option<usize>,
 }
@@ -96,7 +96,7 @@ pub(super) struct Socket {
 /// A descriptor that is watched.
 #[derive(Debug)]
 pub(super) struct Event {
-    pub(super) fd: OwnedFd,
+    pub(super) fd: Arc<OwnedFd>,
     pub(super) token: Token,
 }
 
@@ -106,8 +106,8 @@ pub(super) struct Event {
 pub(super) enum Freed {
     Arena(usize, #[expect(dead_code, reason = "held to be dropped")] Arc<Arena>),
     File(usize, #[expect(dead_code, reason = "held to be dropped")] File),
-    Socket(usize, OwnedFd),
-    Event(OwnedFd),
+    Socket(usize, Arc<OwnedFd>),
+    Event(Arc<OwnedFd>),
 }
 
 /// See the module.
@@ -152,7 +152,7 @@ impl Shared {
         self.files.insert(File { fd, is_in_memory, _kept: kept })
     }
 
-    pub(super) fn add_socket(&mut self, fd: OwnedFd) -> usize {
+    pub(super) fn add_socket(&mut self, fd: Arc<OwnedFd>) -> usize {
         self.sockets.insert(Socket { fd, receive: None, send: None })
     }
 

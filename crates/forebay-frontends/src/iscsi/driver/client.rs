@@ -99,7 +99,6 @@ impl Client for Connection {
 
     fn leave(&mut self, cx: &mut Context<'_>) -> bool {
         self.with(cx, |connection, cx, device| {
-            // Without a descriptor for its socket it tries again.
             let is_here = connection.phase != Phase::Closed && !connection.link.is_away();
             if is_here && connection.link.leave(cx) {
                 device.move_socket(connection.session.member(), None);

@@ -59,7 +59,6 @@ impl Connection {
     pub(super) fn let_go(&mut self, cx: &mut Context<'_>) -> bool {
         if self.phase != Phase::Closed && !self.link.is_away() {
             debug_assert!(self.is_answered() && self.incoming.is_none(), "it is owed something");
-            // Without a descriptor for it, it tries again.
             self.link.leave(cx);
         }
         self.link.is_away() && !self.is_receiving && !self.outbox.is_sending()

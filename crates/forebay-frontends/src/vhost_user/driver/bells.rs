@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use forebay_io::reactor::EventId;
 
@@ -14,7 +15,7 @@ pub(super) struct Bells {
     kick: EventId,
     orders: EventId,
     /// Both, while the queue is away from its shard.
-    away: Option<[OwnedFd; 2]>,
+    away: Option<[Arc<OwnedFd>; 2]>,
 }
 
 impl Bells {
@@ -24,7 +25,7 @@ impl Bells {
     /// The reactor does not take one; it has none then.
     pub(super) fn watch(
         cx: &mut Context<'_>,
-        [kick, orders]: [OwnedFd; 2],
+        [kick, orders]: [Arc<OwnedFd>; 2],
         tokens: Tokens,
     ) -> io::Result<Bells> {
         let kick = cx.reactor.add_event(kick, tokens.recv)?;
@@ -42,10 +43,10 @@ impl Bells {
         self.away.is_some()
     }
 
-    /// Takes them from the reactor, for another one. Without descriptors for them they stay.
+    /// Takes them from the reactor, for another one.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
-        let copies = [self.kick, self.orders].map(|event| cx.reactor.copy_event(event).ok());
-        if let [Some(kick), Some(orders)] = copies {
+        let both = [self.kick, self.orders].map(|event| cx.reactor.share_event(event).ok());
+        if let [Some(kick), Some(orders)] = both {
             self.remove(cx);
             self.away = Some([kick, orders]);
         }

@@ -121,10 +121,10 @@ fn an_event_goes_to_another_reactor_and_no_signal_is_lost() {
         let (id, event) = add_event(&mut first);
         nothing_comes(&mut first);
         signal(&event);
-        let copy = first.copy_event(id).unwrap();
+        let shared = first.share_event(id).unwrap();
         first.remove_event(id);
-        assert!(first.copy_event(id).is_err(), "it has it no more");
-        second.add_event(copy, KICK).unwrap();
+        assert!(first.share_event(id).is_err(), "it has it no more");
+        second.add_event(shared, KICK).unwrap();
         assert_eq!(wait_for_one(&mut second).token, KICK);
         signal(&event);
         assert_eq!(wait_for_one(&mut second).token, KICK);

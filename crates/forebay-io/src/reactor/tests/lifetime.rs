@@ -1,3 +1,5 @@
+use std::os::fd::AsRawFd;
+
 use super::*;
 
 #[test]
@@ -224,5 +226,20 @@ fn a_socket_is_taken_from_a_send_that_waits_and_the_rest_can_be_sent_elsewhere()
             assert_eq!(wait_for_one(&mut second).result.unwrap(), (8 << 20) - sent);
             assert!(reader.join().unwrap() == pattern(8 << 20)[100 * takes_at..]);
         }
+    });
+}
+
+#[test]
+fn what_goes_to_another_reactor_needs_no_further_descriptor() {
+    on_two_of_each_kind(|mut first, _| {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let number = ours.as_raw_fd();
+        let socket = first.add_socket(OwnedFd::from(ours)).unwrap();
+        assert_eq!(first.take_socket(socket).unwrap().as_raw_fd(), number);
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        let ours = rustix::event::eventfd(0, flags).unwrap();
+        let number = ours.as_raw_fd();
+        let event = first.add_event(ours, Token(1)).unwrap();
+        assert_eq!(first.share_event(event).unwrap().as_raw_fd(), number);
     });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,7 +175,7 @@ impl Shard {
     pub(super) fn connect(&mut self, negotiated: Negotiated) -> Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let socket = self.disk.reactor.add_socket(ours.into()).unwrap();
+        let socket = self.disk.reactor.add_socket(OwnedFd::from(ours)).unwrap();
         let id = self.connections.len();
         let export = Export::new("db", SIZE);
         let session = Session::new(&export, negotiated);
