@@ -221,7 +221,7 @@ impl Driver for Epoll {
             }
             Freed::Arena(..) => {}
             Freed::File(key, _) => self.pools.forget(*key),
-            // Closing it would do, were there no copies of the descriptor elsewhere.
+            // Another reactor may have the same descriptor by now, so that nobody closes it here.
             Freed::Socket(_, fd) => {
                 let _ = epoll::delete(&self.epoll, fd);
             }

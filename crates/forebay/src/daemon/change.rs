@@ -396,7 +396,13 @@ async fn give_up(state: &Arc<ControlState>, disk: &Arc<ServedDisk>) -> Result<Op
             waits.is_some_and(|waits| Arc::ptr_eq(&waits, disk)),
             "it is just being opened, or goes on: ask again"
         );
-        disk.handle.dismiss_clients().await?;
+        if let Err(error) = disk.handle.dismiss_clients().await {
+            // A queue that left has nobody else who tells the hypervisor: it would wait for it for ever.
+            if let Some(device) = state.frontends.device(disk.name()) {
+                device.end_session();
+            }
+            return Err(error);
+        }
         let spec = state.opener.spec();
         let configured = spec.disks.iter().find(|it| it.name.0 == disk.name());
         let kept = match configured {

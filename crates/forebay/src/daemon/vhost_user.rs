@@ -117,9 +117,7 @@ impl Drop for VhostUser {
         self.door = None;
         // Ends a wait for the next hypervisor, and for the next message of this one. The listener may be systemd's, too.
         let _ = self.state.bell.0.shutdown(std::net::Shutdown::Both);
-        if let Some(session) = &*self.state.session() {
-            let _ = session.stream.shutdown(std::net::Shutdown::Both);
-        }
+        self.state.end_session();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -153,6 +151,13 @@ impl VhostUserState {
         let is_running = device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
         if let Some(back) = back.filter(|_| is_running) {
             back.tell_config_change();
+        }
+    }
+
+    /// Ends the session, if there is one. The hypervisor may connect again at once.
+    pub fn end_session(&self) {
+        if let Some(session) = &*self.session() {
+            let _ = session.stream.shutdown(std::net::Shutdown::Both);
         }
     }
 
