@@ -237,8 +237,9 @@ async fn a_disk_whose_clients_do_not_leave_can_be_opened_again() {
     for _ in 0..2 {
         let spans = [Duration::ZERO, Duration::from_millis(5)];
         let why = handle.dismiss_clients_within(spans).await.unwrap_err().to_string();
-        assert!(why.contains("do not leave") && !handle.is_open(), "{why}");
+        assert!(why.contains("do not leave"), "{why}");
         assert_eq!(handle.stats().await.unwrap().connections, 1);
+        assert!(handle.is_open(), "others may come, and wait");
     }
 
     let (again, _other) = disk("disk", Mode::WriteThrough);

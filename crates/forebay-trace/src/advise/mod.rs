@@ -51,7 +51,7 @@ pub use share::{Share, Winner, check_reservations};
 pub use writes::Writes;
 
 pub use crate::assumed::LATENCIES_MIN;
-use crate::assumed::{BACKEND_NS, FLASH_NS, FLASH_WRITE_NS, RAM_NS};
+use crate::assumed::{self, BACKEND_NS, RAM_NS};
 use crate::error::Error;
 use crate::info::{self, Info};
 use crate::mrc::{self, Curve, Sample, sizes};
@@ -469,11 +469,13 @@ impl OwnLatencies {
         let uses = self.uses.latencies().filter(|_| known.backend.is_none());
         let (backend_first, backend_again) = uses.unwrap_or((backend, backend));
         let far = self.uses.far().filter(|_| known.backend.is_none());
+        let ram = or(known.ram, RAM_NS);
         let written = known.backend_write.or(self.writes.latency());
         Latencies {
-            ram: or(known.ram, RAM_NS),
-            flash: or(known.flash, FLASH_NS),
-            flash_write: or(known.flash_write, FLASH_WRITE_NS),
+            ram,
+            // A host on which each request takes longer is no reason to doubt its RAM.
+            flash: or(known.flash, assumed::flash_ns(ram.mean_ns)),
+            flash_write: or(known.flash_write, assumed::flash_write_ns(ram.mean_ns)),
             backend,
             backend_first,
             backend_again,

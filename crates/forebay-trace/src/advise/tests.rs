@@ -1,7 +1,7 @@
 use super::random::pattern_from;
 use super::{
-    Advice, BLOCK_SIZES, Disk, Known, Latency, POLICIES, SIZE_MAX, Settings, Share, Verdict,
-    Winner, Writes, advise, study,
+    Advice, BLOCK_SIZES, Disk, Known, Latencies, Latency, POLICIES, SIZE_MAX, Settings, Share,
+    Verdict, Winner, Writes, advise, study,
 };
 use crate::mrc::{self, key_of};
 use crate::record::{Op, Record};
@@ -212,6 +212,15 @@ fn a_trace_that_has_latencies_is_believed_unless_told_otherwise() {
     let of = |settings: &Settings| studied(&records, settings).latencies.backend.mean_ns;
     assert!((of(&POOL) / 2e6 - 1.0).abs() < 0.001);
     assert_eq!(of(&of_backend(7e6)), 7e6);
+}
+
+#[test]
+fn ram_that_was_measured_on_a_busy_host_is_not_slower_than_flash_that_was_not() {
+    let records = requests(Op::Read, (0..20_000).map(|n| n % 1000));
+    let known = Known { ram: Some(Latency::of_mean(150_000.0)), ..Known::default() };
+    let disk = studied(&records, &Settings { known, ..POOL });
+    let Latencies { ram, flash, flash_write, .. } = disk.latencies;
+    assert_eq!((ram.mean_ns, flash.mean_ns, flash_write.mean_ns), (150e3, 239e3, 233e3));
 }
 
 #[test]

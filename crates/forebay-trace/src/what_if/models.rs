@@ -4,7 +4,7 @@ use forebay_backends::model::{Distribution, ModelConfig};
 use forebay_core::ids::Nanos;
 
 use super::{Survey, refused};
-use crate::assumed::{BACKEND_NS, FLASH_NS, FLASH_WRITE_NS, RAM_NS};
+use crate::assumed::{self, BACKEND_NS, RAM_NS};
 use crate::error::Error;
 
 /// Bytes per second that flash reads and writes, about what one PCIe 3 device does.
@@ -43,7 +43,10 @@ impl Models {
     /// writes are durable.
     pub fn new(told: &GivenLatencies, storage: Option<ModelConfig>, survey: &Survey) -> Models {
         let request = told.ram_ns.unwrap_or(RAM_NS as u64);
-        let of_flash = |ns: u64| Some(Nanos(ns.saturating_sub(request)));
+        let of_flash = |told: Option<u64>, assumed: fn(f64) -> f64| {
+            let ns = told.unwrap_or_else(|| assumed(request as f64) as u64);
+            Some(Nanos(ns.saturating_sub(request)))
+        };
         let read = told.backend_ns.or(survey.read_ns()).unwrap_or(BACKEND_NS as u64);
         let write = told.backend_write_ns.or(survey.write_ns()).unwrap_or(read);
         let simple = ModelConfig {
@@ -57,8 +60,8 @@ impl Models {
             request: Nanos(request),
             storage: storage.unwrap_or(simple),
             flash: ModelConfig {
-                latency: of_flash(told.flash_ns.unwrap_or(FLASH_NS as u64)),
-                write_latency: of_flash(told.flash_write_ns.unwrap_or(FLASH_WRITE_NS as u64)),
+                latency: of_flash(told.flash_ns, assumed::flash_ns),
+                write_latency: of_flash(told.flash_write_ns, assumed::flash_write_ns),
                 bandwidth: Some(FLASH_BANDWIDTH),
                 distribution: Distribution::Uniform,
                 ..ModelConfig::default()

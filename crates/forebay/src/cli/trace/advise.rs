@@ -94,11 +94,11 @@ pub struct LatencyArgs {
     /// Mean latency of a hit in RAM [default: the disk's own, else 11us]
     #[arg(long, value_name = "TIME", help_heading = "Latencies")]
     pub ram_latency: Option<Span>,
-    /// Mean latency of a hit on flash [default: the disk's own, else 100us]
+    /// Mean latency of a hit on flash [default: the disk's own, else 89us more than a hit in RAM]
     #[arg(long, value_name = "TIME", help_heading = "Latencies")]
     pub flash_latency: Option<Span>,
-    /// Mean latency of a durable write to flash [default: the disk's own, else
-    /// 94us]
+    /// Mean latency of a durable write to flash [default: the disk's own, else 83us more than a hit
+    /// in RAM]
     #[arg(long, value_name = "TIME", help_heading = "Latencies")]
     pub flash_write_latency: Option<Span>,
 }

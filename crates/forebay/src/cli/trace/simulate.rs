@@ -125,10 +125,10 @@ pub struct WhatIfArgs {
     /// Latency of a hit in RAM, which every request takes besides its I/Os [default: 11us, as measured]
     #[arg(long, value_name = "TIME", help_heading = "Devices")]
     pub ram_latency: Option<Span>,
-    /// Mean latency of a hit on flash [default: 100us]
+    /// Mean latency of a hit on flash [default: 89us more than a hit in RAM]
     #[arg(long, value_name = "TIME", help_heading = "Devices")]
     pub flash_latency: Option<Span>,
-    /// Mean latency of a durable write to flash [default: 94us, as measured]
+    /// Mean latency of a durable write to flash [default: 83us more than a hit in RAM]
     #[arg(long, value_name = "TIME", help_heading = "Devices")]
     pub flash_write_latency: Option<Span>,
     /// Bytes that the flash takes in its life, as its data sheet says, such as 600TB; the report then says how long it lasts
