@@ -296,8 +296,8 @@ impl Pool {
         );
         // Its shard has written it. Whoever looks at the log from now on judges it by that.
         let reloaded = self.tables.reload_progress(&self.file, number);
-        if end == EndOfSession::Lost && !self.has_failed {
-            self.set_unresolved(number)?;
+        if end == EndOfSession::Lost {
+            self.set_lost(number)?;
         }
         if matches!(end, EndOfSession::Failed | EndOfSession::Lost) || self.has_failed {
             return Ok(false);
@@ -374,7 +374,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The log of a disk is refused until an administrator has decided; durably.
+    /// The log of a disk is refused until an administrator has decided; durably. Tables that could not be written once are tried
+    /// again for this.
     ///
     /// # Errors
     /// The medium's.
@@ -384,7 +385,29 @@ impl Pool {
             return Ok(());
         }
         record.flags.0 |= DiskFlags::UNRESOLVED.0;
-        self.tables.set_disk(&self.file, number, Some(record))
+        let noted = self.tables.set_disk(&self.file, number, Some(record.clone()));
+        if !self.has_failed {
+            return noted;
+        }
+        // Nobody mirrors these tables any more: should the copy that says so rot, the other one must not say what was before.
+        // And the first of these hears of a flush that has failed before it.
+        let again = self.tables.set_disk(&self.file, number, Some(record));
+        noted.or(again)
+    }
+
+    /// The log of a disk is lost: no start goes on with it before an administrator has decided; durably.
+    ///
+    /// # Errors
+    /// The medium's, with what is to be done then.
+    pub(super) fn set_lost(&mut self, number: DiskNumber) -> Result<()> {
+        self.set_unresolved(number).with_context(|| {
+            format!(
+                "it cannot be noted on flash that the write log was lost: the next start may go on behind it. Copy the flash, and \
+                 decide before that start, with no daemon on it: forebay disk resolve {} --pool {}",
+                self.record(number).name,
+                quoted(self.file.path())
+            )
+        })
     }
 
     /// Somebody else has modified the primary storage of the disk while it is served, or an administrator has dealt with that;

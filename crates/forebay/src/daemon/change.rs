@@ -342,7 +342,8 @@ pub(super) async fn end(
     // It looks at primary storage once more, and may wait for it.
     let noted = tokio::task::spawn_blocking(move || noting.leave(&ended)).await?;
     let trouble = match (left, noted) {
-        (Left::NotSafe(why), _) => why,
+        (Left::NotSafe(why), Ok(_)) => why,
+        (Left::NotSafe(why), Err(error)) => format!("{why}. Besides: {error:#}"),
         (Left::InLog(bytes), _) => format!(
             "it ended before all was destaged: {} that primary storage does not have are durable in its write log; {}",
             rounded(bytes),

@@ -325,6 +325,41 @@ fn a_log_that_was_lost_is_left_to_an_administrator() {
     }
 }
 
+/// Flash that failed a write of a table may work by now.
+#[test]
+fn a_log_that_was_lost_is_left_to_an_administrator_in_a_pool_that_failed_before() {
+    let bed = Bed::new();
+    let [a, _] = bed.disks;
+    let lost = ended(EndOfSession::Lost);
+    let mut pool = lock(&bed.pool);
+    // A write of the leases, or its flush.
+    medium::arm(&[(1, Fate::Fails)]);
+    assert!(pool.lease_log(a).is_err() && pool.has_failed);
+    medium::disarm(pool.path(), None);
+    let is_unresolved = |pool: &Pool, rotten: Option<u32>| {
+        let place = |copy| pool.geometry().pair_offset(PairId::Disk(a), copy);
+        medium::spoil(rotten.map(place).as_slice());
+        let tables = Tables::read(&pool.file, pool.tables.superblock).unwrap();
+        medium::disarm(pool.path(), None);
+        tables.disk(a).unwrap().flags.has(DiskFlags::UNRESOLVED)
+    };
+    assert!(!is_unresolved(&pool, None));
+    medium::arm(&[(1, Fate::Dies)]);
+    let error = format!("{:#}", close(&mut pool, a, lost).unwrap_err());
+    medium::disarm(pool.path(), None);
+    assert!(
+        error.contains("that the write log was lost") && error.contains("disk resolve"),
+        "{error}"
+    );
+    assert!(!close(&mut pool, a, lost).unwrap(), "as after a crash");
+    // Nobody mirrors these tables any more.
+    for rotten in [None, Some(0), Some(1)] {
+        assert!(is_unresolved(&pool, rotten), "without copy {rotten:?}");
+    }
+    drop(pool);
+    bed.end();
+}
+
 #[test]
 fn a_late_change_of_a_cache_takes_nothing_of_the_disk_that_was_opened_again() {
     let bed = Bed::new();
