@@ -21,6 +21,7 @@ use crate::pool::owner::PoolOwner;
 use crate::pool::{DiskWish, OpenedLog, Pool, Share, testing};
 use crate::tmpfs;
 
+mod cut_log;
 mod disk_alone;
 mod put_back;
 mod replaced;

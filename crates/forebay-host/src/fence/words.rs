@@ -343,8 +343,9 @@ pub(super) fn refused(
     found: &Found,
 ) -> Refused {
     let record = pool.record(number);
-    let dirty = pool.dirty(number);
-    let shown = quoted(pool.path());
+    // As the decision reads it: up to its damage.
+    let undecided = pool.undecided(number);
+    let dirty = &undecided.dirty;
     let mut text = match verdict {
         Verdict::Mismatch(change) => format!(
             "primary storage was changed by somebody else while the write log holds data that it does not have: {}.\n",
@@ -356,13 +357,16 @@ pub(super) fn refused(
                 .to_owned()
         }
     };
-    text += &sides(pool.path(), &record, &dirty, look, found);
+    text += &sides(pool.path(), &record, dirty, look, found);
+    if let Some(why) = &undecided.cut {
+        let _ = writeln!(text, "  {}", cut(why, undecided.missing, undecided.is_unreadable));
+    }
     let _ = writeln!(text, "Nothing was changed. Copy both, then decide:");
-    let (use_log, discard) =
-        ("--use-log", format!("--discard-log {}", super::resolve::amount(&dirty)));
+    let discard = format!("--discard-log {}", super::resolve::amount(dirty));
     let width = discard.len();
-    let command = format!("  forebay disk resolve {} --pool {shown}", record.name);
-    if dirty.error.is_none() {
+    let command = format!("  forebay disk resolve {} --pool {}", record.name, quoted(pool.path()));
+    if dirty.error.is_none() && !undecided.leaves_nothing() {
+        let use_log = "--use-log";
         let _ =
             writeln!(text, "{command} {use_log:<width$}  writes the log over what is there now");
     }
