@@ -151,7 +151,12 @@ pub fn decide(
             );
             sides.discard_log(amount)?;
         }
-        Decision::UseLog | Decision::DiscardReservations => sides.use_log()?,
+        Decision::UseLog | Decision::DiscardReservations => {
+            notes.extend(
+                sides.undecided.is_torn_with_rest.then(|| words::TORN_WITH_REST.to_owned()),
+            );
+            sides.use_log()?;
+        }
     }
     Ok(notes)
 }
@@ -267,6 +272,9 @@ impl Sides {
         }
         if self.undecided.is_torn_without {
             text += &format!("  {}\n", words::TORN_WITHOUT_LOG);
+        }
+        if self.undecided.is_torn_with_rest {
+            text += &format!("  {}\n", words::TORN_WITH_REST);
         }
         text += &format!(
             "--use-log: primary storage is taken as it is, and the log ({}) is written over it when the disk is \

@@ -12,8 +12,10 @@ use forebay_core::flash_pool::sidecar::{Sidecar, SidecarState};
 use forebay_core::ids::{Nanos, Uuid};
 
 mod of_journal;
+mod of_log;
 
 pub(super) use of_journal::{journal, journal_of_another, journal_unusable, may_be_torn, torn};
+pub(super) use of_log::{TORN_WITH_REST, TORN_WITHOUT_LOG, cut};
 
 use super::names;
 use super::sidecar::{Found, SidecarPlace};
@@ -404,32 +406,6 @@ pub(super) fn sides(
         look.size,
         sidecar(found),
     )
-}
-
-/// The log of a disk is to be given up, or was, of which the destager had sent a part.
-pub(super) const TORN_WITHOUT_LOG: &str = "a part of the log may be on primary storage already, and the rest of it is not: the image \
-     alone may be torn. Copy it before the log is given up, and check its file systems then";
-
-/// A log that can be used up to a point only, and what of it is lost then.
-pub(super) fn cut(why: &str, missing: u64, is_unreadable: bool) -> String {
-    let lost = match missing {
-        0 => "no write behind that is known of: what is told of the log is all that can be read of it".to_owned(),
-        _ if is_unreadable => format!(
-            "at least {missing} writes that were durable or staged are lost with either decision: they cannot be read, or come \
-             after one that cannot. What is told of the log is what is left of it before them"
-        ),
-        _ => format!(
-            "at least {missing} writes that were durable or staged are lost, whatever is decided: they are missing, or come \
-             after one that is. What is told of the log is what is left of it before them"
-        ),
-    };
-    let copy = match is_unreadable {
-        true => {
-            ". What cannot be read now may be read again, or from a copy: copy the flash first, and decide when neither helps"
-        }
-        false => "",
-    };
-    format!("the log cannot be used whole: {why}; {lost}{copy}")
 }
 
 /// A sidecar in words.

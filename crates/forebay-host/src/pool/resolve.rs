@@ -25,6 +25,8 @@ pub struct Undecided {
     pub missing: u64,
     /// Some of it may be on primary storage already, which is whole with the rest of it only.
     pub is_torn_without: bool,
+    /// The same of what is behind the damage: primary storage may be torn also with the log as far as it goes.
+    pub is_torn_with_rest: bool,
     /// The end of the highest byte that it writes.
     pub end: u64,
     /// The highest sequence that was in it, as far as that is known.
@@ -83,7 +85,12 @@ impl Pool {
             Ok(accepted)
         });
         match found {
-            Ok(log) => undecided.take(&log),
+            Ok(log) => {
+                undecided.take(&log);
+                let is_cut = undecided.cut.is_some();
+                undecided.is_torn_with_rest =
+                    is_torn_without && is_cut && undecided.usable < through;
+            }
             Err(why) => undecided.dirty.error = Some(RecoverError::to_string(&why)),
         }
         undecided

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use forebay_core::ids::GroupNumber;
 
 use super::*;
-use crate::fence::resolve::{Decision, decide};
+use crate::fence::resolve::{Decision, Sides, decide};
 use crate::pool::testing::note_progress;
 
 /// A session that was killed with three writes in its log. Primary storage has them up to `flushed`, and may have them up to
@@ -44,5 +44,21 @@ fn the_refusal_of_a_cut_log_names_what_can_be_decided() {
         assert!(refused.contains("at least 1 writes that were durable"), "{refused}");
         decided(&bed, &decision).unwrap();
         bed.examine(&mut bed.pool()).unwrap();
+    }
+}
+
+#[test]
+fn whoever_uses_a_log_that_was_destaged_behind_its_damage_is_told_that_the_image_may_be_torn() {
+    // The first write is left, and the second one is lost.
+    for (through, is_torn) in [(0, false), (1, false), (2, true), (3, true)] {
+        let bed = Bed::new();
+        drop(cut(&bed, (0, through)));
+        let sides = Sides::open(Arc::new(Mutex::new(bed.pool())), "db", None).unwrap();
+        let said = sides.describe();
+        drop(sides);
+        let warned = decided(&bed, &Decision::UseLog).unwrap().join("; ");
+        for text in [said, warned] {
+            assert_eq!(text.contains("torn also with what is left"), is_torn, "{through}: {text}");
+        }
     }
 }
