@@ -450,4 +450,4 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

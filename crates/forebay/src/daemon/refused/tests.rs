@@ -30,15 +30,15 @@ fn config(folder: &std::path::Path) -> String {
 }
 
 /// A daemon in a folder whose disk is refused, and whose shard cannot take it so many times.
-struct Refused {
-    state: Arc<ControlState>,
+pub(in crate::daemon) struct Refused {
+    pub(in crate::daemon) state: Arc<ControlState>,
     flash: Arc<Flash>,
     shard: ShardHandle,
     failing: FailingShard,
 }
 
 impl Refused {
-    async fn start(folder: &std::path::Path, failures: usize) -> Refused {
+    pub(in crate::daemon) async fn start(folder: &std::path::Path, failures: usize) -> Refused {
         let spec = crate::config::file::parse(&config(folder), Name("test".into())).unwrap();
         let spec = Arc::new(spec);
         let (log, events) = EventLog::start(None).unwrap();
@@ -69,7 +69,7 @@ impl Refused {
         tokio::task::yield_now().await;
     }
 
-    async fn end(self) {
+    pub(in crate::daemon) async fn end(self) {
         let Refused { state, flash, shard, failing: _ } = self;
         let drained = shard.drain().unwrap().await.unwrap();
         state.find("db").unwrap().leave(&drained[0]).unwrap();
