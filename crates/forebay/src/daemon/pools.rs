@@ -1,5 +1,6 @@
 //! Requests of the control socket about pools: what is on flash that this daemon uses, and that nobody else may read meanwhile.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,15 +61,18 @@ async fn reports(state: &ControlState) -> Result<Vec<PoolReport>> {
         let report = |open: &OpenPool| {
             let (open, served) = (open.clone(), served.clone());
             let (spec, used_by) = (spec.clone(), used_by.clone());
+            let folder = state.opener.state().map(Path::to_owned);
             move || {
                 let pool = pool::lock(&open.pool).snapshot();
                 let of_pool = served.iter().filter(|((flash, _), _)| *flash == open.path);
                 let of_pool: Vec<_> =
                     of_pool.map(|((_, number), now)| (*number, now.clone())).collect();
                 let mut shown = report::show_used(&pool, &of_pool, as_known);
-                for disk in &mut shown.disks {
-                    let fault = left_behind::fault(&spec, &open.path, disk);
-                    disk.faults.extend(fault);
+                // In the same order.
+                let (placed, _) = report::placed(&pool);
+                for (disk, placed) in shown.disks.iter_mut().zip(&placed) {
+                    let of = (open.path.as_path(), placed);
+                    disk.faults.extend(left_behind::fault(&spec, folder.as_deref(), of, disk));
                 }
                 let device_of = spec.pools.iter().find(|it| placement::has_device(it, &open.path));
                 let device_of = device_of.map(|pool| pool.name.to_string());

@@ -120,7 +120,7 @@ pub(super) const SENTENCES: [Sentences; 6] = [
             (Info, "the disk is served now", "Nothing."),
             (
                 Error,
-                "no configuration lists this disk, and its write log in the pool …",
+                "no configuration lists …, and its write log in the pool …",
                 "List the disk again as it was, or give its log up. See [a disk that is not listed any more](../operating/recovery.md#a-disk-that-is-not-listed-any-more).",
             ),
             (
