@@ -294,8 +294,11 @@ impl Pool {
             "the flash {} cannot be written, and still has the disk",
             self.file.path().display()
         );
-        // Its shard has written it. Whoever looks at the log from now on judges it by that.
-        let reloaded = self.tables.reload_progress(&self.file, number);
+        // Its shard has written it, if it had a log. Whoever looks at the log from now on judges it by that.
+        let reloaded = match self.reopened[usize::from(number.0)] {
+            true => self.tables.reload_progress(&self.file, number),
+            false => Ok(()),
+        };
         if end == EndOfSession::Lost {
             self.set_lost(number)?;
         }

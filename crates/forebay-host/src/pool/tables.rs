@@ -362,15 +362,26 @@ impl Tables {
     /// The medium's, or neither copy is valid.
     pub fn reload_progress(&mut self, file: &PoolFile, number: DiskNumber) -> Result<()> {
         let pair = PairId::Progress(number);
+        let name = self.disk(number).map_or("", |record| &record.name);
+        let of_disk =
+            format!("the progress of disk '{name}' on the flash {}", file.path().display());
         // What its shard wrote last may not be durable, and the next version goes over the one before.
-        file.sync()?;
+        file.sync().with_context(|| format!("cannot flush {of_disk}"))?;
         let mut copies = [PoolPage::ZERO, PoolPage::ZERO];
         for (copy, page) in (0..).zip(&mut copies) {
             // One that cannot be read may be the newer: nothing is written on top of the older one.
-            file.read(self.geometry().pair_offset(pair, copy), std::slice::from_mut(page))?;
+            let offset = self.geometry().pair_offset(pair, copy);
+            file.read(offset, std::slice::from_mut(page)).with_context(|| {
+                format!(
+                    "cannot read copy {copy} of {of_disk}, at byte {offset}. It may be the newer of two, so the other one is not \
+                     used. Try again. Where the device never reads it again, copy it to another one as far as that goes, and use \
+                     that one as the flash"
+                )
+            })?;
         }
         let copies = [&copies[0].0, &copies[1].0];
-        let (version, progress) = Progress::decode(&self.superblock, number, copies)?;
+        let (version, progress) =
+            Progress::decode(&self.superblock, number, copies).with_context(|| of_disk.clone())?;
         *self.version_mut(pair) = version;
         self.progress[usize::from(number.0)] = Some(progress);
         Ok(())

@@ -11,6 +11,7 @@ mod faults;
 mod file;
 mod looked;
 mod owner;
+mod progress;
 mod staged;
 mod warm;
 
