@@ -113,9 +113,8 @@ pub(super) fn damaged_copies(file: &PoolFile, geometry: PoolGeometry) -> Result<
         for (page, start) in pages.iter_mut().zip(first) {
             file.read_what_can_be_read(start + u64::from(pair) * PAGE, std::slice::from_mut(page))?;
         }
-        let is_blank = |page: &PoolPage| page.0.iter().all(|byte| *byte == 0);
-        let is_damaged = |page: &&PoolPage| !is_blank(page) && !has_seal(&page.0, pair::MAGIC);
-        let mut damaged = (0..2).filter(|copy| is_damaged(&&pages[*copy]));
+        // A blank one as well: whoever made the pool wrote both.
+        let mut damaged = (0..2).filter(|copy| !has_seal(&pages[*copy].0, pair::MAGIC));
         if let (Some(copy), None) = (damaged.next(), damaged.next()) {
             found.push(format!("copy {copy} of table page {pair} is damaged; the other is used"));
         }

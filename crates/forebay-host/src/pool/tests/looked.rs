@@ -94,3 +94,31 @@ fn a_check_tells_of_every_table_that_is_damaged_and_verifies_the_rest() {
     );
     uuids.into_iter().for_each(staging::remove_of);
 }
+
+/// Whoever makes a pool writes both copies of every page.
+#[test]
+fn a_copy_of_a_table_that_was_zeroed_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let geometry = open(&path, &[share(5, 4)]).unwrap().geometry();
+    assert!(check::check(&path).unwrap().warnings.is_empty(), "it is new");
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let number = geometry.disks().next().unwrap();
+    let of_disk = [PairId::Disk, PairId::Progress, PairId::Reservations].map(|pair| pair(number));
+    for pair in of_disk.into_iter().chain([PairId::Leases(0)]) {
+        for copy in [0, 1] {
+            let place = geometry.pair_offset(pair, copy);
+            let mut was = [0; 4096];
+            file.read_exact_at(&mut was, place).unwrap();
+            file.write_all_at(&[0; 4096], place).unwrap();
+            let checked = check::check(&path).unwrap();
+            let shown = report::show(&path).unwrap();
+            let text = format!("copy {copy} of table page {} is damaged", geometry.place(pair));
+            for told in [checked.warnings, shown.faults] {
+                assert!(told.len() == 1 && told[0].contains(&text), "{pair:?} {copy}: {told:?}");
+            }
+            assert!(checked.errors.is_empty());
+            file.write_all_at(&was, place).unwrap();
+        }
+    }
+}
