@@ -57,6 +57,9 @@ pub struct Shown {
     /// Without the log primary storage may be torn.
     #[serde(default)]
     image_may_be_torn: bool,
+    /// With what is left of the log it may be torn, too.
+    #[serde(default)]
+    image_may_be_torn_with_log: bool,
     opened: u64,
     closed: u64,
     generation: u64,
@@ -218,7 +221,8 @@ impl Sides {
     /// Both sides for programs.
     pub fn shown(&self) -> Shown {
         let record = &self.record;
-        let Undecided { dirty, cut, missing, is_torn_without, .. } = &self.undecided;
+        let Undecided { dirty, cut, missing, is_torn_without, is_torn_with_rest, .. } =
+            &self.undecided;
         Shown {
             disk: record.name.clone(),
             pool: self.pool().path().display().to_string(),
@@ -229,6 +233,7 @@ impl Sides {
             damage: cut.clone(),
             error: dirty.error.clone(),
             image_may_be_torn: *is_torn_without,
+            image_may_be_torn_with_log: *is_torn_with_rest,
             opened: record.opened,
             closed: record.closed,
             generation: record.committed.0,
@@ -248,7 +253,9 @@ impl Sides {
             false if cut.is_some() || dirty.error.is_some() => {
                 "its write log cannot be used as it is: decide about it"
             }
-            false => "its write log was not refused: there is nothing to decide",
+            false => {
+                "its write log was not refused: there is nothing to decide, unless its last end said that the log was lost"
+            }
         };
         let pool = self.pool().snapshot();
         let reservations = match pool.reservations(self.number) {

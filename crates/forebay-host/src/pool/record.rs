@@ -388,14 +388,23 @@ impl Pool {
             return Ok(());
         }
         record.flags.0 |= DiskFlags::UNRESOLVED.0;
-        let noted = self.tables.set_disk(&self.file, number, Some(record.clone()));
-        if !self.has_failed {
-            return noted;
+        // Nobody mirrors the tables of a pool that has failed: should the copy that says so rot, the other one must not say what
+        // was before. And one attempt may hear of a flush of somebody else that has failed.
+        let copies = if self.has_failed { 2 } else { 1 };
+        let (mut written, mut failed) = (0, None);
+        for _ in 0..=copies {
+            match self.tables.set_disk(&self.file, number, Some(record.clone())) {
+                Ok(()) => written += 1,
+                Err(error) => failed = Some(error),
+            }
+            if written == copies {
+                break;
+            }
         }
-        // Nobody mirrors these tables any more: should the copy that says so rot, the other one must not say what was before.
-        // And the first of these hears of a flush that has failed before it.
-        let again = self.tables.set_disk(&self.file, number, Some(record));
-        noted.or(again)
+        match failed {
+            Some(error) if written == 0 => Err(error),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The log of a disk is lost: no start goes on with it before an administrator has decided; durably.

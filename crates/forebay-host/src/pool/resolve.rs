@@ -87,9 +87,8 @@ impl Pool {
         match found {
             Ok(log) => {
                 undecided.take(&log);
-                let is_cut = undecided.cut.is_some();
-                undecided.is_torn_with_rest =
-                    is_torn_without && is_cut && undecided.usable < through;
+                // Also where nothing is cut: what only memory had was destaged, and the host lost it.
+                undecided.is_torn_with_rest = is_torn_without && undecided.usable < through;
             }
             Err(why) => undecided.dirty.error = Some(RecoverError::to_string(&why)),
         }

@@ -55,6 +55,8 @@ fn whoever_uses_a_log_that_was_destaged_behind_its_damage_is_told_that_the_image
         drop(cut(&bed, (0, through)));
         let sides = Sides::open(Arc::new(Mutex::new(bed.pool())), "db", None).unwrap();
         let said = sides.describe();
+        let shown = serde_json::to_value(sides.shown()).unwrap();
+        assert_eq!(shown["image_may_be_torn_with_log"], is_torn);
         drop(sides);
         let warned = decided(&bed, &Decision::UseLog).unwrap().join("; ");
         for text in [said, warned] {

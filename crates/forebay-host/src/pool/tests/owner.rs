@@ -328,6 +328,13 @@ fn a_log_that_was_lost_is_left_to_an_administrator() {
 /// Flash that failed a write of a table may work by now.
 #[test]
 fn a_log_that_was_lost_is_left_to_an_administrator_in_a_pool_that_failed_before() {
+    // The note itself may hear of a flush of somebody else that failed.
+    for heard in [None, Some((1, Fate::Fails)), Some((2, Fate::Fails))] {
+        lost_in_a_failed_pool(heard);
+    }
+}
+
+fn lost_in_a_failed_pool(heard: Option<(u64, Fate)>) {
     let bed = Bed::new();
     let [a, _] = bed.disks;
     let lost = ended(EndOfSession::Lost);
@@ -351,7 +358,9 @@ fn a_log_that_was_lost_is_left_to_an_administrator_in_a_pool_that_failed_before(
         error.contains("that the write log was lost") && error.contains("disk resolve"),
         "{error}"
     );
+    medium::arm(heard.as_slice());
     assert!(!close(&mut pool, a, lost).unwrap(), "as after a crash");
+    medium::disarm(pool.path(), None);
     // Nobody mirrors these tables any more.
     for rotten in [None, Some(0), Some(1)] {
         assert!(is_unresolved(&pool, rotten), "without copy {rotten:?}");
