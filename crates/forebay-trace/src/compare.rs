@@ -147,8 +147,20 @@ pub fn differences(before: &Run, after: &Run) -> Vec<Difference> {
 
 /// Whether two runs issued the same requests at the same times.
 pub fn is_paired(before: &Run, after: &Run) -> bool {
-    let same = before.asked == after.asked && before.passes == after.passes;
-    same && before.pace == after.pace && matches!(before.pace, Pace::Clock { .. })
+    let is_clock = before.pace == after.pace && matches!(before.pace, Pace::Clock { .. });
+    is_clock && is_of_same_trace(before, after) && got_as_far(before, after)
+}
+
+/// Whether two runs replayed the same trace, as often.
+pub fn is_of_same_trace(before: &Run, after: &Run) -> bool {
+    before.asked == after.asked && before.passes == after.passes
+}
+
+/// Whether both got to its end, or were cut short at the same request.
+pub fn got_as_far(before: &Run, after: &Run) -> bool {
+    let [before, after] = [before, after].map(|run| &run.outcome);
+    let is_cut_short = before.is_cut_short() || after.is_cut_short();
+    !is_cut_short || before.requests() == after.requests()
 }
 
 impl Difference {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::replay::Outcome;
+use crate::replay::{EndedBy, Outcome};
+use crate::report::mismatches;
 
 /// A run of 100 slices with 50 reads each, at `mean_ns` more or less; what a slice is like lasts for four of them.
 fn run(mean_ns: f64, seed: u64) -> Run {
@@ -163,4 +164,29 @@ fn a_list_tells_all_differences_in_one_unit() {
             "write latency, p99: 4.0 × shorter (2.0 to 5.0)",
         ]
     );
+}
+
+#[test]
+fn a_run_that_was_cut_short_is_paired_only_with_one_that_got_as_far() {
+    let named = |name: &str, run: &Run| Run { name: name.to_owned(), ..run.clone() };
+    let whole = named("whole", &run(1e6, 7));
+    let mut cut = named("cut", &whole);
+    cut.outcome.slices.truncate(50);
+    cut.outcome.reads.count /= 2;
+    let mut shorter = named("shorter", &cut);
+    shorter.outcome.reads.count -= 1;
+    for ended_by in [EndedBy::Duration, EndedBy::Interrupt] {
+        cut.outcome.ended_by = ended_by;
+        shorter.outcome.ended_by = ended_by;
+        let as_far = named("as far", &cut);
+        assert!(is_paired(&cut, &as_far));
+        assert_eq!(mismatches(&[cut.clone(), as_far]), Vec::<String>::new());
+        assert!(!is_paired(&whole, &cut) && !is_paired(&cut, &whole) && !is_paired(&cut, &shorter));
+        let said = mismatches(&[whole.clone(), cut.clone()]);
+        let expect = "whole got through 5,000 requests, cut through 2,500: they are not replays of the same requests.";
+        assert_eq!(said, [expect]);
+    }
+    // A request that failed was issued, too.
+    shorter.outcome.errors = 1;
+    assert!(is_paired(&cut, &shorter));
 }

@@ -8,7 +8,10 @@ use super::replay::{
     time_chart,
 };
 use super::{page, table};
-use crate::compare::{Figure, RESAMPLES, SLICES_MIN, Unit, differences, is_paired, words};
+use crate::compare::{
+    Figure, RESAMPLES, SLICES_MIN, Unit, differences, got_as_far, is_of_same_trace, is_paired,
+    words,
+};
 use crate::results::{Run, warnings};
 
 /// Runs beside the first in one table.
@@ -69,10 +72,18 @@ pub fn mismatches(runs: &[Run]) -> Vec<String> {
     let mut texts = Vec::new();
     let first = &runs[0];
     for run in &runs[1..] {
-        if run.asked != first.asked || run.passes != first.passes {
+        if !is_of_same_trace(first, run) {
             texts.push(format!(
                 "{} and {} are not replays of the same requests.",
                 first.name, run.name
+            ));
+        } else if !got_as_far(first, run) {
+            texts.push(format!(
+                "{} got through {} requests, {} through {}: they are not replays of the same requests.",
+                first.name,
+                count(first.outcome.requests()),
+                run.name,
+                count(run.outcome.requests())
             ));
         }
         if run.pace != first.pace {
