@@ -24,7 +24,7 @@ pub use comparison::{comparison, mismatches, value};
 pub use histograms::histograms;
 pub use info::info;
 pub use mrc::mrc;
-pub use replay::replay;
+pub use replay::{notes, replay};
 pub use what_if::what_if;
 
 /// Columns with a longer cell are text, which may be broken.

@@ -48,7 +48,7 @@ pub fn replay(run: &Run) -> String {
 }
 
 /// Warnings beside the figures; none where all is as it should be.
-pub(super) fn notes(outcome: &Outcome) -> Vec<String> {
+pub fn notes(outcome: &Outcome) -> Vec<String> {
     let mut notes = Vec::new();
     match outcome.ended_by {
         EndedBy::Trace => {}

@@ -18,6 +18,10 @@ struct Compared<'a> {
     first: &'a str,
     other: &'a str,
     differences: Vec<Difference>,
+    /// What has to be known of the first run beside its figures.
+    first_notes: Vec<String>,
+    /// The same of the other one.
+    other_notes: Vec<String>,
 }
 
 pub(super) fn compare(args: &CompareArgs) -> Result<()> {
@@ -42,7 +46,13 @@ pub(super) fn compare(args: &CompareArgs) -> Result<()> {
 }
 
 fn held_against<'a>(first: &'a Run, run: &'a Run) -> Compared<'a> {
-    Compared { first: &first.name, other: &run.name, differences: differences(first, run) }
+    Compared {
+        first: &first.name,
+        other: &run.name,
+        differences: differences(first, run),
+        first_notes: report::notes(&first.outcome),
+        other_notes: report::notes(&run.outcome),
+    }
 }
 
 /// A table of all runs, and what differs in words.
@@ -72,6 +82,11 @@ pub(super) fn describe(runs: &[Run]) -> String {
             text += &format!("  {words}\n");
         }
     }
+    for run in runs {
+        for note in report::notes(&run.outcome) {
+            text += &format!("\nCareful: {}: {note}\n", run.name);
+        }
+    }
     for warning in results::warnings(runs) {
         text += &format!("\nCareful: {warning}\n");
     }
@@ -79,4 +94,32 @@ pub(super) fn describe(runs: &[Run]) -> String {
         text += &format!("\nCareful: {mismatch}\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_trace::replay::{EndedBy, Outcome};
+
+    use super::*;
+
+    #[test]
+    fn requests_that_failed_or_were_left_out_are_told_of() {
+        let bad =
+            Outcome { errors: 3, too_long: 2, ended_by: EndedBy::Interrupt, ..Outcome::default() };
+        let run = |name: &str, outcome| Run { name: name.to_owned(), outcome, ..Run::default() };
+        let runs = [run("good", Outcome::default()), run("bad", bad)];
+        let text = describe(&runs);
+        let notes = [
+            "It was interrupted before the end of the trace: the figures are of fewer requests.",
+            "3 requests failed on the target; they are not in the latencies.",
+            "2 requests were left out: too long.",
+        ];
+        for note in notes {
+            assert!(text.contains(&format!("\nCareful: bad: {note}\n")), "{text}");
+        }
+        assert!(!text.contains("good: "), "{text}");
+        let told = serde_json::to_value(held_against(&runs[0], &runs[1])).unwrap();
+        assert_eq!(told["other_notes"], serde_json::json!(notes));
+        assert_eq!(told["first_notes"], serde_json::json!([]));
+    }
 }
