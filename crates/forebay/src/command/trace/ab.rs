@@ -11,7 +11,7 @@ use forebay_host::folders;
 use forebay_host::pool::LOCK_WAIT;
 use forebay_trace::replay::{self, Asked, EndedBy, Settings};
 use forebay_trace::report;
-use forebay_trace::results::Results;
+use forebay_trace::results::{Results, Run};
 use tempfile::TempDir;
 
 use super::super::output::{Output, show};
@@ -58,20 +58,19 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let records = || replay::passes(|| input.open(), passes, asked);
     let mut runs = vec![job.run_on(opened, records())?];
     if runs[0].outcome.ended_by != EndedBy::Interrupt {
-        Served::during(spec, folder.path(), |served| {
+        let cached = Served::during(spec, folder.path(), |served| {
             served.drop_cache()?;
             let cached = format!("{}, in front of {}", served.configuration, args.backend);
             // What is there now is of the first replay.
             let settings = Settings { overwrite: true, prefill: false, ..job.settings };
-            for name in ["cold cache", "warm cache"] {
+            cold_and_warm(|name| {
                 let asked = Asked::from(&asked);
                 let configuration = Some(cached.as_str());
                 let job = Job { name, target: &served.uri, configuration, settings, asked, ..job };
-                runs.push(served.measure(&job, records())?);
-            }
-            runs[2].warnings.push(SAME_AGAIN.to_owned());
-            Ok(())
+                served.measure(&job, records())
+            })
         })?;
+        runs.extend(cached);
     }
     input.bad().tell();
     warn_of_holes(&mut runs[0]);
@@ -81,6 +80,17 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     write_page(page, || report::comparison(&results.runs))?;
     show(compare::describe(&results.runs))?;
     results.runs.iter().try_for_each(check)
+}
+
+/// The run through a cold cache, and the one that finds it warm. Nothing follows a run that was interrupted.
+fn cold_and_warm(mut measure: impl FnMut(&'static str) -> Result<Run>) -> Result<Vec<Run>> {
+    let cold = measure("cold cache")?;
+    if cold.outcome.ended_by == EndedBy::Interrupt {
+        return Ok(vec![cold]);
+    }
+    let mut warm = measure("warm cache")?;
+    warm.warnings.push(SAME_AGAIN.to_owned());
+    Ok(vec![cold, warm])
 }
 
 /// Keeps disks of this host from the backend, as long as what is returned lives. A backend that a disk was served from is that disk's: the
@@ -170,4 +180,31 @@ fn spec(args: &AbArgs) -> Result<DaemonSpec> {
     spec.disks = vec![disk];
     spec.shards = 1;
     Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_trace::replay::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn nothing_follows_a_run_that_was_interrupted() {
+        let of = |ended_by| {
+            let mut names = Vec::new();
+            let runs = cold_and_warm(|name| {
+                names.push(name);
+                let outcome = Outcome { ended_by, ..Outcome::default() };
+                Ok(Run { name: name.to_owned(), outcome, ..Run::default() })
+            });
+            let warnings: Vec<_> = runs.unwrap().into_iter().map(|run| run.warnings).collect();
+            (names, warnings)
+        };
+        let (names, warnings) = of(EndedBy::Trace);
+        assert_eq!(names, ["cold cache", "warm cache"]);
+        assert_eq!(warnings, [vec![], vec![SAME_AGAIN.to_owned()]]);
+        let (names, warnings) = of(EndedBy::Interrupt);
+        assert_eq!(names, ["cold cache"]);
+        assert_eq!(warnings, [Vec::<String>::new()]);
+    }
 }
