@@ -82,22 +82,23 @@ impl Figure {
         }
     }
 
-    /// As the whole replay has it; none where nothing was measured.
+    /// As the whole replay has it; none where nothing was measured. It can be divided by.
     pub fn of(self, run: &Run) -> Option<f64> {
         let some = |latency: &Latency, value: f64| (latency.count > 0).then_some(value);
         let (reads, writes) = (&run.outcome.reads, &run.outcome.writes);
-        match self {
+        let value = match self {
             Figure::ReadMean => some(reads, reads.mean_ns),
             Figure::ReadP50 => some(reads, reads.p50_ns as f64),
             Figure::ReadP99 => some(reads, reads.p99_ns as f64),
             Figure::WriteMean => some(writes, writes.mean_ns),
             Figure::WriteP50 => some(writes, writes.p50_ns as f64),
             Figure::WriteP99 => some(writes, writes.p99_ns as f64),
-            Figure::Iops => Some(run.outcome.iops).filter(|iops| *iops > 0.0),
-        }
+            Figure::Iops => Some(run.outcome.iops),
+        };
+        value.filter(|value| *value > 0.0)
     }
 
-    /// As some slices have it.
+    /// As some slices have it; it can be divided by, too.
     fn of_slices(self, slices: &Slices, drawn: &[usize]) -> Option<f64> {
         let (part, quantile) = match self {
             Figure::Iops => {
@@ -111,10 +112,11 @@ impl Figure {
             Figure::WriteP50 => (1, Some(0.5)),
             Figure::WriteP99 => (1, Some(0.99)),
         };
-        match quantile {
+        let value = match quantile {
             None => slices.mean(part, drawn),
             Some(quantile) => slices.quantile(part, quantile, drawn),
-        }
+        };
+        value.filter(|value| *value > 0.0)
     }
 }
 

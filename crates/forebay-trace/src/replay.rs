@@ -29,6 +29,7 @@ mod pattern;
 mod place;
 mod run;
 mod slices;
+mod sound;
 mod touched;
 mod verify;
 
@@ -44,7 +45,7 @@ use crate::error::{Error, ErrorKind};
 use crate::record::{Record, Summary};
 pub use outcome::{EndedBy, Holes, Latency, Outcome};
 pub use passes::{duration_ns, passes};
-pub use slices::{Part, Slice};
+pub use slices::{Part, SLICES_MAX, Slice};
 pub use touched::Touched;
 pub use verify::Verified;
 

@@ -59,6 +59,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether its figures can be; of one that comes from outside.
+    fn is_sound(&self) -> bool {
+        self.outcome.is_sound() && self.asked.reads.checked_add(self.asked.writes).is_some()
+    }
+
     /// The configuration that was measured. A target that the user named says it itself.
     pub fn measured(&self) -> &str {
         self.configuration.as_deref().unwrap_or(&self.target)
@@ -128,7 +133,7 @@ impl Results {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is something else, or of another version.
+    /// It cannot be read, is something else, of another version, or has figures that cannot be.
     pub fn open(path: &Path) -> Result<Results, Error> {
         let name = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {name}"), e))?;
@@ -157,7 +162,13 @@ impl Results {
         }
         match serde_json::from_value::<Results>(value) {
             Ok(results) if results.runs.is_empty() => refuse("it has no runs".to_owned()),
-            Ok(results) => Ok(results),
+            Ok(results) => match results.runs.iter().find(|run| !run.is_sound()) {
+                Some(run) => refuse(format!(
+                    "it is damaged: the run '{}' has figures that cannot be; {what_to_do}",
+                    run.name
+                )),
+                None => Ok(results),
+            },
             Err(error) => refuse(format!("it is damaged: {error}; {what_to_do}")),
         }
     }
@@ -166,6 +177,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::{Part, SLICES_MAX, Slice, Verified};
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -179,6 +191,67 @@ mod tests {
             "{text}"
         );
         assert_eq!(Results::parse(text.as_bytes()).unwrap(), results);
+    }
+
+    /// A run whose figures are as they should be.
+    fn sound() -> Run {
+        let part =
+            Part { count: 2, bytes: 8192, sum_ns: 30, max_ns: 20, buckets: vec![(10, 1), (20, 1)] };
+        let slice =
+            |n: u64| Slice { start_ns: n * 1000, reads: part.clone(), writes: part.clone() };
+        let outcome = Outcome {
+            slice_ns: 1000,
+            slices: (0..3).map(slice).collect(),
+            read_cdf: vec![(10, 0.0), (20, 1.0)],
+            ..Outcome::default()
+        };
+        Run { outcome, ..Run::default() }
+    }
+
+    #[test]
+    fn figures_that_cannot_be_are_refused() {
+        type Damage = fn(&mut Run);
+        let cases: &[(&str, Damage)] = &[
+            ("slices", |run| run.outcome.slices = vec![Slice::default(); SLICES_MAX + 1]),
+            ("length of slices", |run| run.outcome.slice_ns = u64::MAX / 2),
+            ("requests of a slice", |run| run.outcome.slices[1].writes.count = u64::MAX),
+            ("requests drawn", |run| run.outcome.slices[1].reads.count = u64::MAX / 4),
+            ("latencies", |run| run.outcome.slices[0].reads.sum_ns = u64::MAX),
+            ("buckets", |run| run.outcome.slices[2].reads.buckets = vec![(1, u64::MAX), (2, 1)]),
+            ("share", |run| run.outcome.read_cdf[0].1 = -1e300),
+            ("share", |run| run.outcome.write_cdf = vec![(1, 1.5)]),
+            ("mean", |run| run.outcome.reads.mean_ns = -1.0),
+            ("rate", |run| run.outcome.iops = -1.0),
+            ("requests", |run| {
+                run.outcome.reads.count = u64::MAX;
+                run.outcome.errors = 1;
+            }),
+            ("bytes", |run| {
+                run.outcome.read_bytes = u64::MAX;
+                run.outcome.written_bytes = 1;
+            }),
+            ("asked", |run| {
+                run.asked.reads = u64::MAX;
+                run.asked.writes = 1;
+            }),
+            ("verified", |run| {
+                let verified = Verified { stale: u64::MAX, torn: 1, ..Verified::default() };
+                run.outcome.verified = Some(verified);
+            }),
+        ];
+        let parsed = |run: Run| {
+            let text = serde_json::to_vec(&Results::new(vec![Run::default(), run])).unwrap();
+            Results::parse(&text).map(drop)
+        };
+        assert!(parsed(sound()).is_ok());
+        for (what, damage) in cases {
+            let mut run = sound();
+            run.name = "second".to_owned();
+            damage(&mut run);
+            let error = parsed(run).expect_err(what);
+            assert_eq!(error.kind(), ErrorKind::UnknownFormat);
+            assert!(error.to_string().contains("'second' has figures that cannot be"), "{error}");
+        }
     }
 
     #[test]

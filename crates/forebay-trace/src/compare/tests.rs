@@ -190,3 +190,21 @@ fn a_run_that_was_cut_short_is_paired_only_with_one_that_got_as_far() {
     shorter.outcome.errors = 1;
     assert!(is_paired(&cut, &shorter));
 }
+
+#[test]
+fn a_latency_of_nothing_is_not_divided_by() {
+    let one = run(1e6, 8);
+    let mut none = one.clone();
+    none.outcome.reads = Latency { count: 5000, ..Latency::default() };
+    for slice in &mut none.outcome.slices {
+        slice.reads.sum_ns = 0;
+    }
+    for (before, after) in [(&none, &one), (&one, &none)] {
+        let found = differences(before, after);
+        let figures: Vec<Figure> = found.iter().map(|difference| difference.figure).collect();
+        assert_eq!(figures, [Figure::Iops]);
+    }
+    none.outcome.reads = one.outcome.reads;
+    let mean = of(&differences(&none, &one), Figure::ReadMean);
+    assert_eq!((mean.ratio, mean.interval), (1.0, None));
+}
