@@ -22,6 +22,8 @@ const SCHEMA: &str = "forebay-advice";
 const VERSION: u64 = 1;
 /// Longer files are not ours.
 const BYTES_MAX: u64 = 1 << 20;
+/// Reads that a disk may have counted: no disk does as many, and what comes can be added to them.
+const COUNT_MAX: u64 = 1 << 53;
 
 #[derive(Serialize, Deserialize)]
 struct Contents {
@@ -86,9 +88,12 @@ fn parse(bytes: &[u8]) -> Result<(Prediction, Follower)> {
     let of = |kept| Latency::of_buckets(kept).context("it counted what cannot be");
     let Counted { ram, flash, backend, joined, bypassed } = &counted;
     let (ram, flash, backend) = (of(ram)?, of(flash)?, of(backend)?);
-    let sum =
-        ram.count().checked_add(flash.count()).and_then(|sum| sum.checked_add(backend.count()));
-    ensure!(sum.is_some() && *joined <= backend.count(), "it counted what cannot be");
+    let counts = [&ram, &flash, &backend].map(Latency::count);
+    let sum = counts.into_iter().try_fold(0u64, u64::checked_add);
+    let is_count = |count: u64| count <= COUNT_MAX;
+    // Reads count as bypassed when they begin, so that there may be more of these than have ended.
+    let is_sound = sum.is_some_and(is_count) && *joined <= backend.count() && is_count(*bypassed);
+    ensure!(is_sound, "it counted what cannot be");
     let counted = Reads { ram, flash, backend, joined: *joined, bypassed: *bypassed };
     Ok((prediction, Follower::new(since_ms, counted)))
 }

@@ -70,6 +70,32 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
+fn counts_that_would_overflow_later_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.advice");
+    let of = |ram: u64, flash: u64, bypassed: u64| {
+        let mut counted = Reads { bypassed, ..Reads::default() };
+        counted.ram.record(Nanos(10_000), ram);
+        counted.flash.record(Nanos(10_000), flash);
+        let follower = Follower::new(Some(7), counted);
+        fs::write(&path, file::bytes(&prediction(), &follower)).unwrap();
+        file::read(&path).map(|kept| kept.unwrap().1.counted)
+    };
+    const MOST: u64 = 1 << 53;
+    for (ram, flash, bypassed) in
+        [(u64::MAX, 0, 0), (MOST, 1, 0), (1, 1, u64::MAX), (1, 1, MOST + 1)]
+    {
+        let why = format!("{:#}", of(ram, flash, bypassed).unwrap_err());
+        assert!(why.contains("counted what cannot be"), "{why}");
+    }
+    let mut most = of(MOST - 1, 1, MOST).unwrap();
+    most.merge(&most.clone());
+    assert_eq!((most.count(), most.bypassed), (2 * MOST, 2 * MOST));
+    // A read is counted as bypassed as it begins, and as a read when it has ended.
+    assert_eq!(of(1, 0, 2).unwrap().bypassed, 2);
+}
+
+#[test]
 fn what_is_no_kept_advice_is_an_error_that_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.advice");
