@@ -243,7 +243,12 @@ async fn settle_one(advice: &Arc<Keeper>, disk: &DiskHandle) {
 /// The same for all of them at once.
 pub(super) async fn settle_all(disks: Vec<Arc<ServedDisk>>) {
     let settle = |disk: Arc<ServedDisk>| async move { settle(&disk).await };
-    disks.into_iter().map(settle).collect::<JoinSet<()>>().join_all().await;
+    all_ended(disks.into_iter().map(settle).collect()).await;
+}
+
+/// Waits for all of them. One that panics has said so, and nobody's end depends on it.
+async fn all_ended(mut looks: JoinSet<()>) {
+    while looks.join_next().await.is_some() {}
 }
 
 /// What LRU would have hit of the pieces that the disk was asked for since the start.

@@ -11,7 +11,9 @@ use forebay_host::population::Population;
 use forebay_shard::{ShardHandle, testing};
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
 
-use super::{Follower, Keeper, State, file, settle_one};
+use tokio::task::JoinSet;
+
+use super::{Follower, Keeper, State, all_ended, file, settle_one};
 use crate::config::values::Name;
 use crate::daemon::flash::Flash;
 use crate::daemon::opener::Opener;
@@ -93,6 +95,19 @@ fn counts_that_would_overflow_later_are_refused() {
     assert_eq!((most.count(), most.bypassed), (2 * MOST, 2 * MOST));
     // A read is counted as bypassed as it begins, and as a read when it has ended.
     assert_eq!(of(1, 0, 2).unwrap().bypassed, 2);
+}
+
+#[tokio::test]
+async fn a_last_look_that_panics_keeps_no_other_disk_from_its_end() {
+    let (done, ended) = mpsc::channel();
+    let mut looks = JoinSet::new();
+    looks.spawn(async { panic!("a look that went wrong") });
+    looks.spawn(async move {
+        tokio::task::yield_now().await;
+        done.send(()).unwrap();
+    });
+    all_ended(looks).await;
+    ended.try_recv().unwrap();
 }
 
 #[test]
