@@ -206,7 +206,12 @@ fn add_to(counter: &mut impl Counter, grid: &Blocks, record: &Record) -> Result<
 }
 
 /// The name of a block where blocks of all disks are in one order.
+/// ```text
+///   bits of the device   20 … 0 │ 31 … 21 │
+///   bits of the key      63   43│42     32│31            0   each with the block's own
+/// ```
+/// Two blocks share a name only where a disk has more than 2³² of them.
 #[inline]
 pub(crate) fn key_of(device: u32, block: u64) -> u64 {
-    block ^ u64::from(device) << 43
+    block ^ u64::from(device.rotate_left(11)) << 32
 }

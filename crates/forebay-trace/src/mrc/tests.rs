@@ -247,3 +247,14 @@ fn a_cache_beyond_any_memory_has_a_bound_as_others_have() {
     }
     assert!(curve.points[4].miss_ratio < 0.3 && curve.points[1].miss_ratio == 1.0);
 }
+
+#[test]
+fn blocks_of_devices_with_great_numbers_have_keys_of_their_own() {
+    assert_eq!(key_of(5, 7), 7 ^ 5 << 43, "samples of traces stay as they were");
+    assert_eq!(key_of((1 << 21) - 1, 1 << 42), 1 << 42 ^ ((1 << 21) - 1) << 43);
+    let devices = [0, 1, 3, 1 << 20, 1 << 21, 1 | 1 << 21, 1 << 31, 1 | 1 << 31, u32::MAX];
+    let blocks = [0, 1, 2, 1 << 10, (1 << 32) - 1];
+    let all = devices.iter().flat_map(|device| blocks.map(|block| key_of(*device, block)));
+    let keys: std::collections::BTreeSet<u64> = all.collect();
+    assert_eq!(keys.len(), devices.len() * blocks.len());
+}
