@@ -307,8 +307,9 @@ fn report(runs: &[Run], time_max: Duration) -> String {
         let spared = match run.name == runs[0].name {
             true => "-".to_owned(),
             false => {
-                let spared = unhelped.saturating_sub(cache.backend_ios);
-                format!("{} ({})", count(spared), percent(spared, unhelped))
+                let sign = if cache.backend_ios > unhelped { "−" } else { "" };
+                let spared = unhelped.abs_diff(cache.backend_ios);
+                format!("{sign}{} ({sign}{})", count(spared), percent(spared, unhelped))
             }
         };
         table.row(vec![
@@ -325,7 +326,14 @@ fn report(runs: &[Run], time_max: Duration) -> String {
         ]);
     }
     let mut text = format!("\n{}\n", table.text(0));
-    text += "Each run is the same I/O at the same times; IOPS differ only where primary storage fell behind.\n";
+    text += match runs[0].pace {
+        Pace::Clock { .. } => {
+            "Each run is the same I/O at the same times; IOPS differ only where primary storage fell behind.\n"
+        }
+        Pace::Closed { .. } | Pace::Dependent { .. } => {
+            "Each run is the same I/O as fast as possible.\n"
+        }
+    };
     text += match results::warnings(runs).contains(&SAME_AGAIN) {
         true => SAME_AGAIN,
         false => {
@@ -351,6 +359,8 @@ What to try next:
 
 #[cfg(test)]
 mod tests {
+    use forebay_trace::results::CacheUse;
+
     use super::*;
 
     #[test]
@@ -363,5 +373,23 @@ mod tests {
         let seconds = work.records[1_499].time_ns as f64 / speed / 1e9;
         let expected = 1_500.0 / REQUESTS_PER_SECOND as f64;
         assert!((seconds - expected).abs() < 0.01 * expected, "{seconds} s");
+    }
+
+    #[test]
+    fn the_table_says_only_what_is_so() {
+        let run = |name: &str, pace, backend_ios| {
+            let cache = Some(CacheUse { backend_ios, ..CacheUse::default() });
+            Run { name: name.to_owned(), pace, cache, ..Run::default() }
+        };
+        let of = |pace, after| {
+            let runs = [run("no cache", pace, 200), run("cold cache", pace, after)];
+            report(&runs, Duration::from_secs(1))
+        };
+        let clock = of(Pace::Clock { speed: 2.0 }, 150);
+        assert!(clock.contains("50 (25.0 %)") && clock.contains("at the same times"), "{clock}");
+        let closed = of(Pace::Closed { queue_depth: 8 }, 250);
+        assert!(closed.contains("−50 (−25.0 %)"), "{closed}");
+        assert!(!closed.contains("the same times"), "{closed}");
+        assert!(closed.contains("Each run is the same I/O as fast as possible"), "{closed}");
     }
 }
