@@ -158,11 +158,13 @@ pub fn is_of_same_trace(before: &Run, after: &Run) -> bool {
     before.asked == after.asked && before.passes == after.passes
 }
 
-/// Whether both got to its end, or were cut short at the same request.
+/// Whether both got to its end, or were cut short in the same slice of time, which is left out of what is drawn.
 pub fn got_as_far(before: &Run, after: &Run) -> bool {
+    let speed = if let Pace::Clock { speed } = before.pace { speed } else { 1.0 };
     let [before, after] = [before, after].map(|run| &run.outcome);
     let is_cut_short = before.is_cut_short() || after.is_cut_short();
-    !is_cut_short || before.requests() == after.requests()
+    let slice = before.slice_ns.max(after.slice_ns) as f64 * speed;
+    !is_cut_short || (before.trace_time_ns.abs_diff(after.trace_time_ns) as f64) < slice
 }
 
 impl Difference {

@@ -26,7 +26,7 @@ use forebay_nbd::{Invalid, PAYLOAD_MAX};
 
 use super::dial::{self, Place, Stream};
 use super::export::Export;
-use super::samples::{Samples, Unread};
+use super::samples::{Samples, Unknown};
 use crate::backend::HostLoses;
 use crate::error::{Error, ErrorKind};
 use crate::uri::{NbdAddress, NbdUri};
@@ -107,7 +107,7 @@ pub(super) struct Connector {
 #[derive(Debug)]
 pub(super) struct Unconnected {
     pub(super) why: Error,
-    /// Samples in this range are too much for the server.
+    /// The server does not answer for this page, and does for others.
     pub(super) hung: Option<ByteRange>,
 }
 
@@ -147,9 +147,13 @@ impl Connector {
 
 /// The session, if its export has these samples.
 fn known(uri: &NbdUri, samples: &Samples, new: NewSession) -> Result<NewSession, Unconnected> {
-    match samples.changed(&new, Duration::from_nanos(uri.timeout.0)) {
-        Ok(None) => Ok(new),
-        Ok(Some(page)) => {
+    let unreadable = |why: &dyn std::fmt::Display| {
+        let what = "it cannot be read to see whether it is the same export as before";
+        Error::new(ErrorKind::Protocol, format!("{}: {what}: {why}", at(uri)))
+    };
+    match samples.check(&new, Duration::from_nanos(uri.timeout.0)) {
+        Ok(()) => Ok(new),
+        Err(Unknown::Changed(page)) => {
             let what = format!(
                 "the export came back with something else in its bytes {} to {}, where this disk has not written: if it is \
                  another image, serve the one that was there before; if somebody has changed this one, restart the disk",
@@ -157,11 +161,11 @@ fn known(uri: &NbdUri, samples: &Samples, new: NewSession) -> Result<NewSession,
             );
             Err(Error::new(ErrorKind::Unsuitable, what).into())
         }
-        Err(Unread { why, hung }) => {
-            let what = "it cannot be read to see whether it is the same export as before";
-            let what = format!("{}: {what} ({why})", at(uri));
-            Err(Unconnected { why: Error::new(ErrorKind::Protocol, what), hung })
+        Err(Unknown::Hangs(page)) => {
+            let why = format!("no answer for its bytes {} to {}", page.start, page.end);
+            Err(Unconnected { why: unreadable(&why), hung: Some(page) })
         }
+        Err(Unknown::Broken(why)) => Err(unreadable(&why).into()),
     }
 }
 

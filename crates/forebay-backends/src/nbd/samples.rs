@@ -6,7 +6,8 @@
 //! is none any more: what a server that died has of it is not known.
 //!
 //! Pages are read on a connection that nothing else uses yet, blocking: at the opening, and on the thread that connects.
-//! What a server fails to read says nothing; what it does not answer in the time of a read is not asked for again. Two images that are alike in all these pages are not told apart.
+//! What a server fails to read says nothing, unless that is all of it. A page that it does not answer in the time of a read,
+//! while it answers others, is none any more. Two images that are alike in all these pages are not told apart.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -59,7 +60,7 @@ impl Samples {
             if Instant::now() >= until {
                 break;
             }
-            let checksums = reader.checksums(places, ANSWER_MAX)?;
+            let checksums = reader.checksums(places)?;
             let known = places.iter().zip(checksums);
             pages.extend(known.filter_map(|(place, sum)| Some((*place, sum?))));
         }
@@ -74,48 +75,59 @@ impl Samples {
         self.pages.drain(first..first + len);
     }
 
-    /// A page that holds something else by now. A read has this time.
+    /// Looks whether the pages hold what they did. A read has this time.
     ///
     /// # Errors
-    /// As for [`Samples::take`].
-    pub(super) fn changed(
-        &self,
-        new: &NewSession,
-        time: Duration,
-    ) -> Result<Option<ByteRange>, Unread> {
+    /// They do not, or that is not known. The connection cannot be used any more.
+    pub(super) fn check(&self, new: &NewSession, time: Duration) -> Result<(), Unknown> {
         if self.pages.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
-        let broken = |why| Unread { why, hung: None };
-        let mut reader = Reader::new(new).map_err(broken)?;
-        let mut changed = None;
-        for pages in self.pages.chunks(BATCH) {
+        let mut reader = Reader::new(new).map_err(Unknown::Broken)?;
+        let mut is_any_known = false;
+        // Each attempt begins elsewhere: a page that hangs may keep those behind it from being answered.
+        let batches = self.pages.chunks(BATCH);
+        let first = clock::now_nanos() as usize % batches.len();
+        for pages in batches.cycle().skip(first).take(self.pages.len().div_ceil(BATCH)) {
             let places: Vec<ByteRange> = pages.iter().map(|(place, _)| *place).collect();
-            let all = ByteRange::new(places[0].start, places[places.len() - 1].end);
-            let checksums = reader.checksums(&places, time);
-            let checksums = checksums.map_err(|why| Unread::of(why, all))?;
-            let found = pages.iter().zip(checksums);
-            let mut others = found.filter(|((_, was), is)| is.is_some_and(|is| is != *was));
-            changed = changed.or(others.next().map(|((place, _), _)| *place));
+            let mut coming = places.iter().copied().map(Coming::new).collect();
+            let came = reader.fill(&mut coming, time);
+            let mut unanswered = None;
+            for ((place, was), page) in pages.iter().zip(coming) {
+                match page.checksum() {
+                    Ok(Some(is)) if is != *was => return Err(Unknown::Changed(*place)),
+                    Ok(Some(_)) => is_any_known = true,
+                    Ok(None) => {}
+                    Err(_) => unanswered = unanswered.or(Some(*place)),
+                }
+            }
+            if let Err(why) = came {
+                let is_slow =
+                    matches!(why.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+                // A server that answers nothing at all may answer all of it later.
+                return Err(match unanswered.filter(|_| is_slow && is_any_known) {
+                    Some(page) => Unknown::Hangs(page),
+                    None => Unknown::Broken(why),
+                });
+            }
         }
-        reader.end().map_err(broken)?;
-        Ok(changed)
+        reader.end().map_err(Unknown::Broken)?;
+        match is_any_known {
+            true => Ok(()),
+            false => Err(Unknown::Broken(io::Error::other("it fails to read each page"))),
+        }
     }
 }
 
-/// Pages could not be read again.
+/// Whether it is the same export is not known, or it is another one.
 #[derive(Debug)]
-pub(super) struct Unread {
-    pub(super) why: io::Error,
-    /// The server was too slow for those in this range: it may be so for ever.
-    pub(super) hung: Option<ByteRange>,
-}
-
-impl Unread {
-    fn of(why: io::Error, pages: ByteRange) -> Unread {
-        let is_slow = matches!(why.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
-        Unread { why, hung: is_slow.then_some(pages) }
-    }
+pub(super) enum Unknown {
+    /// This page holds something else.
+    Changed(ByteRange),
+    /// Others were answered, and this one not in time: it may never be.
+    Hangs(ByteRange),
+    /// It cannot be read.
+    Broken(io::Error),
 }
 
 /// The pages to read of an export, in order.
@@ -158,25 +170,31 @@ impl Reader {
     }
 
     /// Checksums of some places; none where the server fails to read.
-    fn checksums(&mut self, places: &[ByteRange], time: Duration) -> io::Result<Vec<Option<u32>>> {
+    fn checksums(&mut self, places: &[ByteRange]) -> io::Result<Vec<Option<u32>>> {
+        let mut pages: Vec<Coming> = places.iter().copied().map(Coming::new).collect();
+        self.fill(&mut pages, ANSWER_MAX)?;
+        pages.into_iter().map(Coming::checksum).collect()
+    }
+
+    /// Reads pages, which has to be done in this time.
+    fn fill(&mut self, pages: &mut Vec<Coming>, time: Duration) -> io::Result<()> {
         let deadline = Instant::now() + time;
         let mut out = Vec::new();
-        for (cookie, place) in places.iter().enumerate() {
+        for (cookie, page) in pages.iter().enumerate() {
             let request = RequestHeader {
                 flags: CommandFlags::NONE,
                 command: Command::Read.wire(),
                 cookie: cookie as u64,
-                offset: place.start,
-                len: place.len() as u32,
+                offset: page.range.start,
+                len: page.range.len() as u32,
             };
             out.extend_from_slice(&request.to_bytes());
         }
         self.stream.send(&out, deadline)?;
-        let mut pages: Vec<Coming> = places.iter().copied().map(Coming::new).collect();
         while pages.iter().any(|page| !page.is_over) {
-            self.take_reply(&mut pages, deadline)?;
+            self.take_reply(pages, deadline)?;
         }
-        pages.into_iter().map(Coming::checksum).collect()
+        Ok(())
     }
 
     /// Takes one reply, or one chunk of one.
@@ -259,10 +277,10 @@ impl Coming {
     }
 
     fn checksum(self) -> io::Result<Option<u32>> {
-        if self.is_failed {
+        if self.is_failed && self.is_over {
             return Ok(None);
         }
-        if self.received != self.range.len() {
+        if !self.is_over || self.received != self.range.len() {
             return Err(invalid("a reply without all that was asked for"));
         }
         Ok(Some(crc32c(&self.bytes)))

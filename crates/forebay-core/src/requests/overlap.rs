@@ -161,12 +161,12 @@ impl Overlap {
         }
     }
 
-    /// Panics when two running entries conflict or a count is wrong.
     /// True when `owner` holds or waits for all of `range`. For tests; slow.
     pub(crate) fn holds(&self, owner: Key, range: ByteRange) -> bool {
         self.entries.iter().any(|entry| entry.owner == owner && entry.range.contains(range))
     }
 
+    /// Panics when two running entries conflict or a count is wrong.
     pub(crate) fn check_invariants(&self) {
         for (i, entry) in self.entries.iter().enumerate() {
             let blockers = self.entries[..i].iter().filter(|e| e.blocks(entry)).count();

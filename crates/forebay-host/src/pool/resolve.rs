@@ -87,8 +87,9 @@ impl Pool {
         match found {
             Ok(log) => {
                 undecided.take(&log);
-                // Also where nothing is cut: what only memory had was destaged, and the host lost it.
-                undecided.is_torn_with_rest = is_torn_without && undecided.usable < through;
+                let is_cut = undecided.cut.is_some();
+                undecided.is_torn_with_rest =
+                    is_torn_without && is_cut && undecided.usable < through;
             }
             Err(why) => undecided.dirty.error = Some(RecoverError::to_string(&why)),
         }

@@ -150,11 +150,6 @@ impl Times {
 }
 
 impl Outcome {
-    /// Requests that it got through, whatever came of them.
-    pub fn requests(&self) -> u64 {
-        self.reads.count + self.writes.count + self.errors + self.too_long
-    }
-
     /// Whether something ended it before the trace did.
     pub fn is_cut_short(&self) -> bool {
         self.ended_by != EndedBy::Trace

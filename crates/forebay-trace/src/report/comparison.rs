@@ -79,11 +79,11 @@ pub fn mismatches(runs: &[Run]) -> Vec<String> {
             ));
         } else if !got_as_far(first, run) {
             texts.push(format!(
-                "{} got through {} requests, {} through {}: they are not replays of the same requests.",
+                "{} got to {} of the trace, {} to {}: they are not replays of the same requests.",
                 first.name,
-                count(first.outcome.requests()),
+                time(first.outcome.trace_time_ns),
                 run.name,
-                count(run.outcome.requests())
+                time(run.outcome.trace_time_ns)
             ));
         }
         if run.pace != first.pace {

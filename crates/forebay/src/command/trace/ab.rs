@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::uri::FileUri;
@@ -9,7 +10,7 @@ use forebay_backends::{OpenOptions, Uri};
 use forebay_host::fence::{self, Guard, SidecarPlace, names};
 use forebay_host::folders;
 use forebay_host::pool::LOCK_WAIT;
-use forebay_trace::replay::{self, Asked, EndedBy, Settings};
+use forebay_trace::replay::{self, Asked, Settings};
 use forebay_trace::report;
 use forebay_trace::results::{Results, Run};
 use tempfile::TempDir;
@@ -57,13 +58,15 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     };
     let records = || replay::passes(|| input.open(), passes, asked);
     let mut runs = vec![job.run_on(opened, records())?];
-    if runs[0].outcome.ended_by != EndedBy::Interrupt {
+    // Whoever wants the end may have said so after the last request.
+    let is_over = || wants_end.load(Ordering::Relaxed);
+    if !is_over() {
         let cached = Served::during(spec, folder.path(), |served| {
             served.drop_cache()?;
             let cached = format!("{}, in front of {}", served.configuration, args.backend);
             // What is there now is of the first replay.
             let settings = Settings { overwrite: true, prefill: false, ..job.settings };
-            cold_and_warm(|name| {
+            cold_and_warm(is_over, |name| {
                 let asked = Asked::from(&asked);
                 let configuration = Some(cached.as_str());
                 let job = Job { name, target: &served.uri, configuration, settings, asked, ..job };
@@ -82,10 +85,13 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     results.runs.iter().try_for_each(check)
 }
 
-/// The run through a cold cache, and the one that finds it warm. Nothing follows a run that was interrupted.
-fn cold_and_warm(mut measure: impl FnMut(&'static str) -> Result<Run>) -> Result<Vec<Run>> {
+/// The run through a cold cache, and the one that finds it warm. Nothing follows when it `is_over`.
+fn cold_and_warm(
+    is_over: impl Fn() -> bool,
+    mut measure: impl FnMut(&'static str) -> Result<Run>,
+) -> Result<Vec<Run>> {
     let cold = measure("cold cache")?;
-    if cold.outcome.ended_by == EndedBy::Interrupt {
+    if is_over() {
         return Ok(vec![cold]);
     }
     let mut warm = measure("warm cache")?;
@@ -184,26 +190,26 @@ fn spec(args: &AbArgs) -> Result<DaemonSpec> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_trace::replay::Outcome;
-
     use super::*;
 
     #[test]
     fn nothing_follows_a_run_that_was_interrupted() {
-        let of = |ended_by| {
+        let of = |is_over| {
             let mut names = Vec::new();
-            let runs = cold_and_warm(|name| {
-                names.push(name);
-                let outcome = Outcome { ended_by, ..Outcome::default() };
-                Ok(Run { name: name.to_owned(), outcome, ..Run::default() })
-            });
+            let runs = cold_and_warm(
+                || is_over,
+                |name| {
+                    names.push(name);
+                    Ok(Run { name: name.to_owned(), ..Run::default() })
+                },
+            );
             let warnings: Vec<_> = runs.unwrap().into_iter().map(|run| run.warnings).collect();
             (names, warnings)
         };
-        let (names, warnings) = of(EndedBy::Trace);
+        let (names, warnings) = of(false);
         assert_eq!(names, ["cold cache", "warm cache"]);
         assert_eq!(warnings, [vec![], vec![SAME_AGAIN.to_owned()]]);
-        let (names, warnings) = of(EndedBy::Interrupt);
+        let (names, warnings) = of(true);
         assert_eq!(names, ["cold cache"]);
         assert_eq!(warnings, [Vec::<String>::new()]);
     }

@@ -22,6 +22,8 @@ struct Compared<'a> {
     first_notes: Vec<String>,
     /// The same of the other one.
     other_notes: Vec<String>,
+    /// Reasons why the two are hard to compare.
+    mismatches: Vec<String>,
 }
 
 pub(super) fn compare(args: &CompareArgs) -> Result<()> {
@@ -45,13 +47,21 @@ pub(super) fn compare(args: &CompareArgs) -> Result<()> {
     show(describe(&runs))
 }
 
+/// What has to be known of a run beside its figures.
+fn notes(run: &Run) -> Vec<String> {
+    let mut notes = report::notes(&run.outcome);
+    notes.extend(run.warnings.iter().cloned());
+    notes
+}
+
 fn held_against<'a>(first: &'a Run, run: &'a Run) -> Compared<'a> {
     Compared {
         first: &first.name,
         other: &run.name,
         differences: differences(first, run),
-        first_notes: report::notes(&first.outcome),
-        other_notes: report::notes(&run.outcome),
+        first_notes: notes(first),
+        other_notes: notes(run),
+        mismatches: report::mismatches(&[first.clone(), run.clone()]),
     }
 }
 
