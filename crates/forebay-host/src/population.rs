@@ -26,6 +26,8 @@ const PART: u64 = 64 << 20;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Whoever waited longer for all of its memory is told that it is there.
 const WORTH_TELLING: Duration = Duration::from_secs(5);
+/// Memory of a disk of which it matters how much is on huge pages.
+const WORTH_COUNTING: u64 = 1 << 30;
 
 /// The thread. Dropped, it gives no more.
 #[derive(Debug)]
@@ -199,11 +201,13 @@ impl Waiting {
         if self.was_told || took > WORTH_TELLING {
             let spare = memory.spare();
             let there = memory.len() as u64 - (spare.end - spare.start);
-            let huge = memory.huge_bytes() as u64 * 100 / there.max(1);
-            let text = format!(
-                "the RAM cache has all of its memory now, after {} s; {huge} % of the disk's memory is on huge pages",
-                took.as_secs()
-            );
+            let mut text =
+                format!("the RAM cache has all of its memory now, after {} s", took.as_secs());
+            // The kernel counts pages of the whole process for that. With many small caches it would do so for each.
+            if there >= WORTH_COUNTING {
+                let huge = memory.huge_bytes() as u64 * 100 / there;
+                text += &format!("; {huge} % of the disk's memory is on huge pages");
+            }
             events.report(Some(&self.wanted.disk), Severity::Info, text);
         }
     }

@@ -90,7 +90,7 @@ impl Samples {
         let first = clock::now_nanos() as usize % batches.len();
         for pages in batches.cycle().skip(first).take(self.pages.len().div_ceil(BATCH)) {
             let places: Vec<ByteRange> = pages.iter().map(|(place, _)| *place).collect();
-            let mut coming = places.iter().copied().map(Coming::new).collect();
+            let mut coming: Vec<Coming> = places.iter().copied().map(Coming::new).collect();
             let came = reader.fill(&mut coming, time);
             let mut unanswered = None;
             for ((place, was), page) in pages.iter().zip(coming) {
@@ -177,7 +177,7 @@ impl Reader {
     }
 
     /// Reads pages, which has to be done in this time.
-    fn fill(&mut self, pages: &mut Vec<Coming>, time: Duration) -> io::Result<()> {
+    fn fill(&mut self, pages: &mut [Coming], time: Duration) -> io::Result<()> {
         let deadline = Instant::now() + time;
         let mut out = Vec::new();
         for (cookie, page) in pages.iter().enumerate() {

@@ -56,10 +56,10 @@ impl DiskPlace {
         }
     }
 
-    /// Where the staging file of its write log was, if it is not there any more.
-    pub fn missing_staging(&self) -> Option<PathBuf> {
+    /// Where the next run looks for the staging file of its write log, as long as it is served.
+    pub fn staging_place(&self) -> Option<PathBuf> {
         match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
-            Stay::Served(fence, _) => staging::missing(fence.as_ref()?.disk),
+            Stay::Served(fence, _) => staging::place(fence.as_ref()?.disk),
             Stay::Left(_) => None,
         }
     }

@@ -294,10 +294,9 @@ fn stamped(bytes: &[u8], disk: Uuid, segment_pages: u32) -> Result<Generation, &
     Ok(Generation(u64::from_le_bytes(page[32..40].try_into().expect("8 bytes"))))
 }
 
-/// Where the staging file of a disk would be, if it is not there.
-pub fn missing(disk: Uuid) -> Option<PathBuf> {
-    let path = path_in(&folder()?, disk);
-    matches!(path.try_exists(), Ok(false)).then_some(path)
+/// Where the next run looks for the staging file of a disk.
+pub fn place(disk: Uuid) -> Option<PathBuf> {
+    Some(path_in(&folder()?, disk))
 }
 
 /// Removes the staging file of a disk, if it is there.

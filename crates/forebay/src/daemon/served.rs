@@ -309,10 +309,9 @@ impl ServedDisk {
         self.place.as_ref()?.last_write()
     }
 
-    /// Where the staging file of its write log was, if it has a log, and somebody has removed that file.
-    pub(super) fn missing_staging(&self) -> Option<PathBuf> {
-        let place = self.place.as_ref().filter(|_| self.info.write_log_bytes > 0)?;
-        place.missing_staging()
+    /// Where the next run looks for the staging file of its write log, if it has one.
+    pub(super) fn staging_place(&self) -> Option<PathBuf> {
+        self.place.as_ref().filter(|_| self.info.write_log_bytes > 0)?.staging_place()
     }
 
     /// It has ended beneath its clients and cannot be opened: they wait, and whether nobody is opening it right now.

@@ -4,6 +4,7 @@
 //! A look may be held up by primary storage that hangs. Nobody waits for it: each round of looks has a thread of its own,
 //! and one that hangs leaves the disks that it has not come to yet to the thread of the next round.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -37,7 +38,9 @@ struct Watched {
     size: u64,
     standing: Standing,
     length: Length,
-    /// How many of them found no staging file of its write log.
+    /// Where the staging file of its write log was looked for last.
+    staging: Option<PathBuf>,
+    /// How many looks found none.
     looks_without_staging: u32,
     /// Looks so far, from any number on, so that not all disks are asked for more by the same round.
     looks: u32,
@@ -155,6 +158,7 @@ impl Watched {
             size: 0,
             standing: Standing::Same,
             length: Length::default(),
+            staging: None,
             looks_without_staging: 0,
             looks: disk.handle.id().0,
         })
@@ -192,7 +196,13 @@ impl Watched {
     /// Looks whether the staging file is where the next run looks for it after a kill. A disk that is ending removes it
     /// itself: only one that is missing at two looks was removed by somebody else.
     fn look_at_staging(&mut self, disk: &ServedDisk, events: &EventSender) {
-        let Some(path) = disk.missing_staging() else { return };
+        // To find out where that is takes longer than to look there.
+        if self.staging.as_deref().is_some_and(Path::exists) {
+            return;
+        }
+        self.staging = disk.staging_place();
+        let is_missing = |path: &&Path| matches!(path.try_exists(), Ok(false));
+        let Some(path) = self.staging.as_deref().filter(is_missing) else { return };
         self.looks_without_staging = self.looks_without_staging.saturating_add(1);
         if self.looks_without_staging == 2 {
             let text = format!(
