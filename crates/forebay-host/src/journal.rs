@@ -6,25 +6,28 @@
 //! The sidecar names the journal: its nonce, and where it is. Without that name no record counts. `forebay_core::journal` has
 //! the bytes and the order of the steps; this gives it files, devices and exports.
 
+mod primary;
+
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_backends::size::rounded;
-use forebay_backends::{Backend, Blocking, ErrorKind, FileUri, Probe, Properties, Uri};
+use forebay_backends::{Backend, Blocking, ErrorKind, FileUri, Properties, Uri};
 use forebay_core::flash_pool::sidecar::{NamedJournal, Sidecar};
-use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Uuid;
 use forebay_core::journal::repair::{RepairError, look};
 use forebay_core::journal::{self, Medium, Owner, Repaired, Shape, Superblock};
 use forebay_core::sealed::PAGE_LEN;
-use rustix::fs::{Advice, AtFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Timespec, Timestamps};
 
-use crate::fence::{Guard, SidecarPlace, StartNote, identity, lock, sync_folder};
+use crate::fence::{Guard, SidecarPlace, identity, lock, sync_folder};
 use crate::pool::LOCK_WAIT;
+
+pub use primary::Primary;
 
 /// No superblock was written so often.
 const VERSION_MAX: u64 = 1 << 60;
@@ -169,101 +172,6 @@ impl JournalPlace {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(cannot),
         }
-    }
-}
-
-/// Primary storage as [`Medium`].
-#[derive(Debug)]
-pub enum Primary<'a> {
-    /// A file or device, and who is told of writes.
-    File(File, Option<&'a StartNote>),
-    /// An export, over a connection of its own.
-    Export(Box<Blocking>),
-}
-
-impl Primary<'_> {
-    /// What a probe looks at. Whoever has the probe has its lock. `is_unanswered`: a former process may have left requests
-    /// there.
-    ///
-    /// # Errors
-    /// The kernel's, or the server's.
-    pub fn of<'a>(
-        probe: &Probe,
-        note: Option<&'a StartNote>,
-        is_unanswered: bool,
-    ) -> io::Result<Primary<'a>> {
-        match (probe.open_at(), probe.export(is_unanswered)?) {
-            (_, Some(export)) => Ok(Primary::Export(Box::new(export))),
-            (path, None) => {
-                let path = path.ok_or(io::ErrorKind::Unsupported)?;
-                let file = OpenOptions::new().read(true).write(true).open(path)?;
-                // Parts of pages are written: what this host read before another one wrote must not go around them.
-                rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
-                Ok(Primary::File(file, note))
-            }
-        }
-    }
-
-    /// Waits until what a dead process has sent can change it no more. The lock of a file waits for that.
-    pub fn settle(&mut self) {
-        if let Primary::Export(export) = self {
-            export.settle();
-        }
-    }
-
-    /// It is about to be changed.
-    fn begin(&mut self) {
-        if let Primary::File(_, Some(note)) = self {
-            note.note_write();
-        }
-        // Blocks that are written in part are read first: what a dead process has sent has to be in them.
-        self.settle();
-    }
-}
-
-impl Medium for Primary<'_> {
-    type Error = io::Error;
-
-    fn read(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        match self {
-            Primary::File(file, _) => file.read_exact_at(bytes, at),
-            Primary::Export(export) => export.read(at, bytes),
-        }
-    }
-
-    fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.begin();
-        match self {
-            Primary::File(file, _) => file.write_all_at(bytes, at),
-            Primary::Export(export) => export.write(at, bytes),
-        }
-    }
-
-    fn zero(&mut self, range: ByteRange) -> io::Result<()> {
-        const PIECE: u64 = 1 << 20;
-        self.begin();
-        if let Primary::Export(export) = self {
-            return export.zero(range);
-        }
-        let zeroes = vec![0; PIECE.min(range.len()) as usize];
-        let mut at = range.start;
-        while at < range.end {
-            let len = PIECE.min(range.end - at);
-            self.write(at, &zeroes[..len as usize])?;
-            at += len;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Primary::File(file, _) => file.sync_all()?,
-            Primary::Export(export) => export.flush()?,
-        }
-        if let Primary::File(_, Some(note)) = self {
-            note.note_flush();
-        }
-        Ok(())
     }
 }
 

@@ -14,10 +14,13 @@ use crate::primary::Primary;
 use crate::requests::Requests;
 use crate::requests::zero_memory::ZeroMemory;
 use crate::write_back::WriteBack;
-use crate::write_back::format::index::{LogIndex, PageGrid};
+use crate::write_back::format::index::PageGrid;
 
 /// Smallest segment of a log, in pages.
 const LOG_SEGMENT_PAGES_MIN: u32 = 16;
+
+/// Pages of the longest log: what its index has places for.
+const LOG_PAGES_MAX: u64 = 1 << 31;
 
 /// A configuration that cannot work, in words that name the setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -194,7 +197,7 @@ fn check_log(log: &WriteLogConfig) -> Result<(), ConfigError> {
             WriteLogConfig::SEGMENTS_MIN
         ));
     }
-    if log.pages() > LogIndex::PLACES_MAX {
+    if log.pages() > LOG_PAGES_MAX {
         return fail("a write log of more than 8 TiB: use a smaller one".into());
     }
     if log.group_pages_first == 0 {

@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use super::*;
 

@@ -155,10 +155,7 @@ pub struct LogIndex {
 }
 
 impl LogIndex {
-    /// Data pages of the longest log: 8 TiB.
-    pub const PLACES_MAX: u64 = 1 << 31;
-
-    /// An empty index for `places` data pages, [`LogIndex::PLACES_MAX`] at most.
+    /// An empty index for `places` data pages, up to 2³¹ of them.
     pub fn new(places: u32, grid: PageGrid) -> LogIndex {
         let buckets = places.max(2).next_power_of_two();
         LogIndex {
