@@ -46,7 +46,7 @@ fn nbd(mut served: Served<Socket<Nbd>>) -> Served<Socket<Nbd>> {
 }
 
 #[library_benchmark]
-#[bench::lap(setup = forebay_instructions::iscsi::served, config = at_most(4_265_000))]
+#[bench::lap(setup = forebay_instructions::iscsi::served, config = at_most(4_135_000))]
 fn iscsi(mut served: Served<Socket<Iscsi>>) -> Served<Socket<Iscsi>> {
     served.lap();
     served

@@ -73,11 +73,16 @@ impl Session {
         actual: u64,
         out: &mut Vec<u8>,
     ) -> DataInPiece {
-        let task = self.retire(device, key);
-        let mut piece = self.piece(&task, actual);
-        if task.phase == Phase::Aborted {
+        let task = self.task(key);
+        let mut piece = self.piece(task, actual);
+        let is_aborted = task.phase == Phase::Aborted;
+        if is_aborted {
             piece.total = 0;
-        } else if piece.total == 0 {
+        }
+        if is_aborted || piece.total > 0 {
+            self.end_task(device, key);
+        } else {
+            let task = self.retire(device, key);
             self.put_response(&task, &Response::GOOD, actual, out);
         }
         piece
@@ -166,7 +171,7 @@ impl Session {
             let unit = unit.expect("memory is of a disk");
             self.waiting.released.push((unit, memory.buffer));
         }
-        self.waiting.remove(unit, bytes);
+        self.waiting.bytes -= bytes;
     }
 
     /// A task does nothing on the medium, and is answered when its data have come: those after it do not wait for these.
@@ -176,15 +181,25 @@ impl Session {
         device.leave_order(task.unit, stage);
     }
 
-    /// A task is gone.
+    /// A task is gone, and to be answered.
     pub fn retire(&mut self, device: &mut Device, key: u32) -> Task {
+        self.leave(device, key);
+        self.tasks.remove(key)
+    }
+
+    /// A task is gone, and nobody asks for more of it. To move it takes much of the time of a read.
+    fn end_task(&mut self, device: &mut Device, key: u32) {
+        self.leave(device, key);
+        self.tasks.forget(key);
+    }
+
+    fn leave(&mut self, device: &mut Device, key: u32) {
         self.let_go(device, key);
-        let task = self.tasks.remove(key);
-        if task.counted == Counted::CacheOff {
-            device.end_cache_off(task.unit);
+        let Task { counted, unit, stage, .. } = self.task(key);
+        if *counted == Counted::CacheOff {
+            device.end_cache_off(*unit);
         }
-        device.leave_order(task.unit, task.stage);
-        task
+        device.leave_order(*unit, *stage);
     }
 
     /// The engine has answered a task that was aborted. It has no answer by which an initiator whose window was full would

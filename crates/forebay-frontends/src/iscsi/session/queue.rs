@@ -26,9 +26,7 @@ pub(super) struct Waiting {
     /// Memory of tasks that are gone.
     pub(super) released: Vec<(usize, Buffer)>,
     /// Bytes of memory that tasks have.
-    bytes: u64,
-    /// The same of each unit, by its place; none for those beyond.
-    of_units: Vec<u64>,
+    pub(super) bytes: u64,
     /// How many tasks have come.
     tasks: u64,
     /// How many wait for room.
@@ -40,28 +38,6 @@ impl Waiting {
     pub(super) fn count(&mut self) -> u64 {
         self.tasks += 1;
         self.tasks - 1
-    }
-
-    /// Tasks of a unit have so many more bytes of memory.
-    fn add(&mut self, unit: usize, bytes: u64) {
-        if self.of_units.len() <= unit {
-            self.of_units.resize(unit + 1, 0);
-        }
-        self.of_units[unit] += bytes;
-        self.bytes += bytes;
-    }
-
-    /// They have so many less.
-    pub(super) fn remove(&mut self, unit: Option<usize>, bytes: u64) {
-        if let Some(of_unit) = unit.and_then(|unit| self.of_units.get_mut(unit)) {
-            *of_unit -= bytes;
-        }
-        self.bytes -= bytes;
-    }
-
-    /// Tasks of a unit have no memory.
-    fn has_none(&self, unit: Option<usize>) -> bool {
-        unit.and_then(|unit| self.of_units.get(unit)).is_none_or(|bytes| *bytes == 0)
     }
 }
 
@@ -212,30 +188,32 @@ impl Session {
             return true;
         }
         let Task { unit, number, .. } = *self.task(key);
-        let fits_beside = waiting.has_none(unit) && waiting.bytes + bytes <= WITH_OTHERS_MAX;
+        let fits_beside = self.has_none(unit) && waiting.bytes + bytes <= WITH_OTHERS_MAX;
         let all = waiting.wanting.iter().chain(&waiting.ready).map(|key| self.task(*key));
         let mut before = all.filter(|task| task.waits_for_room && task.number < number);
         let has_room = match fits_beside {
-            true => !before.any(|task| task.unit == unit || waiting.has_none(task.unit)),
+            true => !before.any(|task| task.unit == unit || self.has_none(task.unit)),
             false => fits && before.next().is_none(),
         };
         self.note_room(key, has_room);
         has_room
     }
 
+    /// Whether no task of a unit has memory. It is asked for where room is scarce.
+    fn has_none(&self, unit: Option<usize>) -> bool {
+        !self.tasks.iter().any(|(_, task)| task.unit == unit && task.bytes > 0)
+    }
+
     /// A task has memory, or is about to be answered with it.
     pub fn charge(&mut self, key: u32, bytes: u64) {
-        let task = self.task_mut(key);
-        task.bytes += bytes;
-        let unit = task.unit.expect("memory is of a disk");
-        self.waiting.add(unit, bytes);
+        self.task_mut(key).bytes += bytes;
+        self.waiting.bytes += bytes;
     }
 
     /// A task's resources for one of its requests are free.
     pub fn discharge(&mut self, key: u32) {
-        let task = self.task_mut(key);
-        let (unit, bytes) = (task.unit, std::mem::take(&mut task.bytes));
-        self.waiting.remove(unit, bytes);
+        let bytes = std::mem::take(&mut self.task_mut(key).bytes);
+        self.waiting.bytes -= bytes;
     }
 
     /// A task at work waits for the engine to take its next request.

@@ -83,6 +83,14 @@ impl Tasks {
         task
     }
 
+    /// The same, where nobody needs it any more.
+    pub(super) fn forget(&mut self, key: u32) {
+        self.tags[key as usize] = NO_TAG;
+        let is_immediate = self[key].wish.is_immediate;
+        *if is_immediate { &mut self.immediate } else { &mut self.numbered } -= 1;
+        drop(self.tasks.remove(key as usize));
+    }
+
     /// The initiator may call another one so.
     pub(super) fn forget_tag(&mut self, key: u32) {
         self.tags[key as usize] = NO_TAG;
