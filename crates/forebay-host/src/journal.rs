@@ -229,8 +229,8 @@ pub fn repair<'a>(
     let look = |journal: &mut Blocking| told(place, look::<_, io::Error>(journal, owner, size));
     let open = || {
         primary().context(
-            "cannot open primary storage to write, beside the connections of its disk: an NBD server has to allow one more \
-             (qemu-nbd --shared 2)",
+            "cannot open primary storage to write (an NBD server has to allow one connection more than its disk has: qemu-nbd \
+             --shared 2)",
         )
     };
     // A server that takes no more connections than the disk has is not asked for one without need. Who waits for late writes

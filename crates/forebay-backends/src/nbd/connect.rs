@@ -119,12 +119,17 @@ impl From<Error> for Unconnected {
 
 impl Connector {
     /// Starts the thread; `waker` wakes the shard when there is a result. The export is to have these `samples`.
-    pub(super) fn start(uri: &NbdUri, samples: Samples, waker: Waker) -> io::Result<Connector> {
+    pub(super) fn start(
+        uri: &NbdUri,
+        samples: Samples,
+        attempt: u32,
+        waker: Waker,
+    ) -> io::Result<Connector> {
         let (answer, result) = channel();
         let uri = uri.clone();
         forebay_io::thread::start("nbd connect", move || {
             let new = open_session(&uri).map_err(Unconnected::from);
-            let known = new.and_then(|new| known(&uri, &samples, new));
+            let known = new.and_then(|new| known(&uri, (&samples, attempt), new));
             // Nobody waits any more: the sockets close again.
             let _ = answer.send(known);
             waker.wake();
@@ -146,12 +151,16 @@ impl Connector {
 }
 
 /// The session, if its export has these samples.
-fn known(uri: &NbdUri, samples: &Samples, new: NewSession) -> Result<NewSession, Unconnected> {
+fn known(
+    uri: &NbdUri,
+    (samples, attempt): (&Samples, u32),
+    new: NewSession,
+) -> Result<NewSession, Unconnected> {
     let unreadable = |why: &dyn std::fmt::Display| {
         let what = "it cannot be read to see whether it is the same export as before";
         Error::new(ErrorKind::Protocol, format!("{}: {what}: {why}", at(uri)))
     };
-    match samples.check(&new, Duration::from_nanos(uri.timeout.0)) {
+    match samples.check(&new, Duration::from_nanos(uri.timeout.0), attempt) {
         Ok(()) => Ok(new),
         Err(Unknown::Changed(page)) => {
             let what = format!(

@@ -273,7 +273,7 @@ impl NbdBackend {
         if let State::BackOff { until, attempt } = self.state
             && until <= cx.now
         {
-            match Connector::start(&self.uri, self.samples.clone(), cx.reactor.waker()) {
+            match Connector::start(&self.uri, self.samples.clone(), attempt, cx.reactor.waker()) {
                 Ok(connector) => self.state = State::Connecting { connector, attempt },
                 Err(error) => self.back_off(cx.now, attempt, &error.to_string()),
             }

@@ -75,44 +75,54 @@ impl Samples {
         self.pages.drain(first..first + len);
     }
 
-    /// Looks whether the pages hold what they did. A read has this time.
+    /// Looks whether the pages hold what they did, at the attempt of this number. A read has this time.
     ///
     /// # Errors
     /// They do not, or that is not known. The connection cannot be used any more.
-    pub(super) fn check(&self, new: &NewSession, time: Duration) -> Result<(), Unknown> {
+    pub(super) fn check(
+        &self,
+        new: &NewSession,
+        time: Duration,
+        attempt: u32,
+    ) -> Result<(), Unknown> {
         if self.pages.is_empty() {
             return Ok(());
         }
+        // Each attempt begins elsewhere: a page that hangs may keep those behind it from being answered. Another one tells
+        // whether the server reads at all.
+        let (end, begin) = self.pages.split_at(attempt as usize % self.pages.len());
+        let sampled = begin.iter().chain(end).map(|&(place, checksum)| (place, Some(checksum)));
+        let others = places(new.export.size, new.export.len_max());
+        let any = others[others.len() / 2];
+        let all: Vec<_> = [(any, None)].into_iter().chain(sampled).collect();
         let mut reader = Reader::new(new).map_err(Unknown::Broken)?;
-        let mut is_any_known = false;
-        // Each attempt begins elsewhere: a page that hangs may keep those behind it from being answered.
-        let batches = self.pages.chunks(BATCH);
-        let first = clock::now_nanos() as usize % batches.len();
-        for pages in batches.cycle().skip(first).take(self.pages.len().div_ceil(BATCH)) {
-            let places: Vec<ByteRange> = pages.iter().map(|(place, _)| *place).collect();
-            let mut coming: Vec<Coming> = places.iter().copied().map(Coming::new).collect();
+        let mut does_read = false;
+        for pages in all.chunks(BATCH) {
+            let mut coming: Vec<_> = pages.iter().map(|(place, _)| Coming::new(*place)).collect();
             let came = reader.fill(&mut coming, time);
             let mut unanswered = None;
-            for ((place, was), page) in pages.iter().zip(coming) {
+            for (&(place, was), page) in pages.iter().zip(coming) {
                 match page.checksum() {
-                    Ok(Some(is)) if is != *was => return Err(Unknown::Changed(*place)),
-                    Ok(Some(_)) => is_any_known = true,
-                    Ok(None) => {}
-                    Err(_) => unanswered = unanswered.or(Some(*place)),
+                    Ok(Some(is)) if was.is_some_and(|was| was != is) => {
+                        return Err(Unknown::Changed(place));
+                    }
+                    Ok(found) => does_read |= found.is_some(),
+                    Err(why) if came.is_ok() => return Err(Unknown::Broken(why)),
+                    Err(_) => unanswered = unanswered.or(was.map(|_| place)),
                 }
             }
             if let Err(why) = came {
                 let is_slow =
                     matches!(why.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
                 // A server that answers nothing at all may answer all of it later.
-                return Err(match unanswered.filter(|_| is_slow && is_any_known) {
+                return Err(match unanswered.filter(|_| is_slow && does_read) {
                     Some(page) => Unknown::Hangs(page),
                     None => Unknown::Broken(why),
                 });
             }
         }
         reader.end().map_err(Unknown::Broken)?;
-        match is_any_known {
+        match does_read {
             true => Ok(()),
             false => Err(Unknown::Broken(io::Error::other("it fails to read each page"))),
         }
@@ -205,15 +215,15 @@ impl Reader {
         match decoded {
             Some(ReplyHeader::Simple(SimpleReply { result, cookie })) => {
                 let page = awaited(pages, cookie)?;
-                page.is_over = true;
                 page.is_failed = result.is_err();
                 if !page.is_failed && self.structured {
                     return Err(invalid("a simple reply though structured ones were agreed"));
                 }
                 if !page.is_failed {
-                    page.received = page.range.len();
                     self.stream.receive(&mut page.bytes, deadline)?;
+                    page.received = page.range.len();
                 }
+                page.is_over = true;
                 Ok(())
             }
             Some(ReplyHeader::Chunk(_)) | None => {

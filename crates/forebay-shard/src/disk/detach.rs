@@ -38,7 +38,11 @@ impl ShardDisk {
             return Ok(());
         }
         if clients > 0 {
-            return Err(format!("{clients} clients are attached: detach them from the disk first"));
+            let attached = match clients {
+                1 => "a client is attached: detach it".to_owned(),
+                _ => format!("{clients} clients are attached: detach them"),
+            };
+            return Err(format!("{attached} from the disk first"));
         }
         if self.port.engine.log_is_lost() {
             return Err(

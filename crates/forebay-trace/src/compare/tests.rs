@@ -184,7 +184,7 @@ fn a_run_that_was_cut_short_is_paired_only_with_one_that_got_as_far() {
         beside.outcome.trace_time_ns -= 200_000;
         assert!(!is_paired(&cut, &beside) && !is_paired(&whole, &cut) && !is_paired(&cut, &whole));
         let said = mismatches(&[whole.clone(), cut.clone()]);
-        let expect = "whole got to 100 ms of the trace, cut to 50 ms: they are not replays of the same requests.";
+        let expect = "whole got to 100 ms of the trace, cut to 50.0 ms: they are not replays of the same requests.";
         assert_eq!(said, [expect]);
     }
 }

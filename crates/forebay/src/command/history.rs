@@ -49,7 +49,7 @@ fn table(minutes: &[Minute]) -> String {
         };
         let at = date::utc(minute.end_ms);
         let mut row = vec![
-            at.get(11..16).unwrap_or(&at).to_owned(),
+            at.get(11..19).unwrap_or(&at).to_owned(),
             per_second(minute.reads),
             percent(minute.read_hits, minute.reads),
             mean(&minute.read_time, minute.reads),
@@ -83,7 +83,7 @@ mod tests {
         let shown = table(&[minute]);
         let line = shown.lines().nth(1).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words[..4], ["22:13", "100", "90.0", "%"], "{shown}");
+        assert_eq!(words[..4], ["22:13:20", "100", "90.0", "%"], "{shown}");
         assert!(
             line.contains("primary 100 %") && shown.lines().all(|it| it.len() <= 80),
             "{shown}"

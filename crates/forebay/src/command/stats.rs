@@ -41,11 +41,11 @@ pub(crate) fn stats(args: StatsArgs) -> Result<()> {
         if args.watch && !args.json && Screen::is_possible() {
             return watch(found).await;
         }
-        let mut before: Vec<Option<(Instant, DiskStats)>> = vec![None; found.len()];
+        let mut watched: Vec<Watched> = found.iter().map(|_| Watched::default()).collect();
         loop {
             let mut text = String::new();
             let answers = ask_each(&found).await?;
-            for ((found, before), answer) in found.iter().zip(&mut before).zip(answers) {
+            for ((found, watched), answer) in found.iter().zip(&mut watched).zip(answers) {
                 let stats = match answer {
                     Ok(stats) => stats,
                     Err(error) if args.watch => {
@@ -56,13 +56,13 @@ pub(crate) fn stats(args: StatsArgs) -> Result<()> {
                 };
                 if args.json {
                     let _ = writeln!(text, "{}", serde_json::to_string(&stats)?);
+                } else if args.watch {
+                    // As on a screen: of the second, once there was one.
+                    watched.take(Ok(stats));
+                    text += &(watched.lines(&found.disk).join("\n") + "\n\n");
                 } else {
                     text += &describe(&stats);
-                    if let Some((at, before)) = before {
-                        text += &last_interval(before, &stats, at.elapsed());
-                    }
                 }
-                *before = Some((Instant::now(), stats));
             }
             super::print(&text)?;
             if !args.watch {
@@ -361,19 +361,6 @@ fn counts(engine: &Statistics) -> String {
         let _ = writeln!(text, "  {what}: {}", count(number));
     }
     text
-}
-
-/// What happened since `before`.
-fn last_interval(before: &DiskStats, now: &DiskStats, later: Duration) -> String {
-    let rates = Rates::between(before, now, later);
-    format!(
-        "  per second: {} reads ({}), {} writes ({}), hit ratio {}\n",
-        count(rates.reads),
-        rounded(rates.read_bytes),
-        count(rates.writes),
-        rounded(rates.write_bytes),
-        percent(rates.hits.0, rates.hits.1)
-    )
 }
 
 #[cfg(test)]

@@ -233,7 +233,7 @@ fn check_write_log(disk: &DiskSpec) -> Result<(), String> {
         }
     }
     let Some(flash) = &disk.flash else {
-        return Err("a write log needs flash; give flash PATH:SIZE".to_owned());
+        return Err("a write log needs flash: give --flash PATH:SIZE".to_owned());
     };
     if log.bytes < WRITE_LOG_MIN {
         return Err(format!(
@@ -250,7 +250,7 @@ fn check_write_log(disk: &DiskSpec) -> Result<(), String> {
         ));
     }
     if disk.read_only {
-        return Err("a read-only disk has nothing to write back".to_owned());
+        return Err("a read-only disk has nothing to write back: give another --mode, or leave --read-only out".to_owned());
     }
     if log.flush.0 && !log.accepts_data_loss {
         return Err(format!(

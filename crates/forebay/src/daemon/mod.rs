@@ -344,13 +344,15 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
             opening.push_back((index, disk, opened));
         }
         let Some((index, disk, opened)) = opening.pop_front() else { break };
-        let opened = opened.await?;
+        // What is wrong with one disk, or with its shard, keeps no other from its clients.
+        let opened = opened.await.unwrap_or_else(|panicked| Err(panicked.into()));
         systemd::starting(index + 1, spec.disks.len());
-        match opened {
-            Ok(opened) => {
-                let taken = opener.hand_over(disk, opened).await;
-                ready.push(taken.with_context(|| format!("disk '{}'", disk.name))?);
-            }
+        let taken = match opened {
+            Ok(opened) => opener.hand_over(disk, opened).await,
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(taken) => ready.push(taken),
             Err(error) => {
                 control.refuse(disk, &error);
                 // Nobody decides through a daemon that does not run.

@@ -48,6 +48,8 @@ pub(super) struct ServedDisk {
     flash: Option<PathBuf>,
     /// Looks at primary storage as long as it is served.
     probe: Mutex<Option<Probe>>,
+    /// Held by a look: one that hangs has a thread, and those after it have none.
+    looking: Arc<tokio::sync::Mutex<()>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
     /// Somebody has modified primary storage.
@@ -114,7 +116,6 @@ impl ServedDisk {
         probe: Option<Probe>,
     ) -> ServedDisk {
         let (probe, standing, ended) = (Mutex::new(probe), Mutex::default(), OnceLock::new());
-        let (history, figures) = (Mutex::default(), Mutex::default());
         let sizes = Sizes {
             ram: info.ram_bytes,
             flash: info.flash_cache_bytes,
@@ -129,14 +130,15 @@ impl ServedDisk {
             place,
             flash,
             probe,
+            looking: Arc::default(),
             standing,
             modified: Mutex::default(),
             is_noted_modified: Mutex::default(),
             late_opening: tokio::sync::Mutex::default(),
             unopened: Mutex::default(),
             has_clients_wait: AtomicBool::new(false),
-            history,
-            figures,
+            history: Mutex::default(),
+            figures: Mutex::default(),
             opened: (SystemTime::now(), Instant::now()),
             ended,
         }
@@ -295,8 +297,12 @@ impl ServedDisk {
         look: impl FnOnce(&Probe) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let probe = self.probe()?;
-        let looked = timeout(LOOK_MAX, spawn_blocking(move || look(&probe))).await;
-        Ok(looked.context("it does not answer")???)
+        let looking = self.looking.clone();
+        let looked = async {
+            let alone = looking.lock_owned().await;
+            spawn_blocking(move || (look(&probe), alone).0).await
+        };
+        Ok(timeout(LOOK_MAX, looked).await.context("it does not answer")???)
     }
 
     /// True as long as it may look at its primary storage.

@@ -181,7 +181,7 @@ impl Session {
         device.leave_order(task.unit, stage);
     }
 
-    /// A task is gone, and to be answered.
+    /// A task is gone; what it was.
     pub fn retire(&mut self, device: &mut Device, key: u32) -> Task {
         self.leave(device, key);
         self.tasks.remove(key)

@@ -34,7 +34,8 @@ pub struct InvalidState(&'static str);
 impl Persistent {
     /// The bytes; none when nothing is to outlive a restart.
     pub fn encode(&self) -> Vec<u8> {
-        if !self.outlives_restart {
+        // What nobody has is no state: its disk may be moved, and its number used again.
+        if !self.outlives_restart || self.registrations.is_empty() {
             return Vec::new();
         }
         let reservation = self.reservation.as_ref();

@@ -267,7 +267,7 @@ impl Model {
 
     fn restart(&mut self) {
         let Model { keys, held, stored, .. } = self.clone();
-        *self = if stored {
+        *self = if stored && !keys.is_empty() {
             Model { keys, held, stored, ..Model::default() }
         } else {
             Model::default()
@@ -374,7 +374,8 @@ impl Pair {
             _ => (self.model.keys[&holder], kind),
         });
         assert_eq!(reservation(&mut self.world), held);
-        assert_eq!(!self.world.flash.is_empty(), self.model.stored);
+        let is_stored = self.model.stored && !self.model.keys.is_empty();
+        assert_eq!(!self.world.flash.is_empty(), is_stored);
         assert_eq!(
             [false, true].map(|write| self.world.allows_others(write)),
             self.model.allows(("z", 1))

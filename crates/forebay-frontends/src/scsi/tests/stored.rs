@@ -72,6 +72,20 @@ fn every_change_of_what_outlives_a_restart_is_to_be_stored() {
 }
 
 #[test]
+fn nothing_is_stored_once_nobody_is_registered() {
+    let mut world = held(5);
+    let (cdb, list) = out(Action::Clear, 0, 1, 0, 0);
+    world.check(&cdb, &list, "good abort 0");
+    assert_eq!(world.flash, [0; 0]);
+    let mut world = held(5);
+    for (from, key) in [(world.b, 2), (world.a, 1)] {
+        let (cdb, list) = out(Action::Register, 0, key, 0, APTPL | ALL_TG_PT);
+        world.check_of(from, &cdb, &list, "good abort 0");
+    }
+    assert_eq!(world.flash, [0; 0]);
+}
+
+#[test]
 fn a_change_is_not_in_force_until_it_is_stored() {
     let mut world = held(1);
     world.attentions(world.b);

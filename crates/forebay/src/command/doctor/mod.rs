@@ -69,10 +69,10 @@ impl fmt::Display for Check {
             Verdict::Warning => "warning",
             Verdict::Bad => "BAD",
         };
-        writeln!(f, "{verdict:<8} {:<12} {}", self.check, self.found)?;
+        writeln!(f, "{verdict:<8} {:<13} {}", self.check, self.found)?;
         match self.advice.is_empty() {
             true => Ok(()),
-            false => writeln!(f, "{:21} {}", "", self.advice),
+            false => writeln!(f, "{:22} {}", "", self.advice),
         }
     }
 }
