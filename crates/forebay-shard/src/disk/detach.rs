@@ -38,11 +38,7 @@ impl ShardDisk {
             return Ok(());
         }
         if clients > 0 {
-            let attached = match clients {
-                1 => "a client is attached: detach it".to_owned(),
-                _ => format!("{clients} clients are attached: detach them"),
-            };
-            return Err(format!("{attached} from the disk first"));
+            return Err(format!("{clients} clients are attached: detach them from the disk first"));
         }
         if self.port.engine.log_is_lost() {
             return Err(
