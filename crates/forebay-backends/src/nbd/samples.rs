@@ -33,6 +33,8 @@ const FIRST: u64 = 4;
 const RANDOM: u64 = 32;
 /// Pages that are asked for at once.
 const BATCH: usize = 10;
+/// So few pages may all fail or hang by chance.
+const FEW: usize = 4;
 /// A slow server gives fewer pages: no more are asked for after this time.
 const TAKE_FOR: Duration = Duration::from_secs(1);
 /// Time in which a server answers at the opening.
@@ -88,12 +90,13 @@ impl Samples {
         if self.pages.is_empty() {
             return Ok(());
         }
-        // Each attempt begins elsewhere: a page that hangs may keep those behind it from being answered. Another one tells
-        // whether the server reads at all.
+        // Each attempt begins elsewhere: a page that hangs may keep those behind it from being answered. Where few are left,
+        // another one tells whether the server reads at all.
+        let is_few = self.pages.len() <= FEW;
         let (end, begin) = self.pages.split_at(attempt as usize % self.pages.len());
         let sampled = begin.iter().chain(end).map(|&(place, checksum)| (place, Some(checksum)));
         let others = places(new.export.size, new.export.len_max());
-        let any = others[others.len() / 2];
+        let any = others[attempt as usize % others.len()];
         let all: Vec<_> = [(any, None)].into_iter().chain(sampled).collect();
         let mut reader = Reader::new(new).map_err(Unknown::Broken)?;
         let mut does_read = false;
@@ -106,7 +109,7 @@ impl Samples {
                     Ok(Some(is)) if was.is_some_and(|was| was != is) => {
                         return Err(Unknown::Changed(place));
                     }
-                    Ok(found) => does_read |= found.is_some(),
+                    Ok(found) => does_read |= found.is_some() && (was.is_some() || is_few),
                     Err(why) if came.is_ok() => return Err(Unknown::Broken(why)),
                     Err(_) => unanswered = unanswered.or(was.map(|_| place)),
                 }

@@ -48,8 +48,8 @@ pub(super) struct ServedDisk {
     flash: Option<PathBuf>,
     /// Looks at primary storage as long as it is served.
     probe: Mutex<Option<Probe>>,
-    /// Held by a look: one that hangs has a thread, and those after it have none.
-    looking: Arc<tokio::sync::Mutex<()>>,
+    /// Held by who asks for its standing: one that hangs has a thread, and those after it have none.
+    asking: Arc<tokio::sync::Mutex<()>>,
     /// What has become of primary storage, where that is not what was opened.
     standing: Mutex<Option<String>>,
     /// Somebody has modified primary storage.
@@ -130,7 +130,7 @@ impl ServedDisk {
             place,
             flash,
             probe,
-            looking: Arc::default(),
+            asking: Arc::default(),
             standing,
             modified: Mutex::default(),
             is_noted_modified: Mutex::default(),
@@ -297,12 +297,8 @@ impl ServedDisk {
         look: impl FnOnce(&Probe) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let probe = self.probe()?;
-        let looking = self.looking.clone();
-        let looked = async {
-            let alone = looking.lock_owned().await;
-            spawn_blocking(move || (look(&probe), alone).0).await
-        };
-        Ok(timeout(LOOK_MAX, looked).await.context("it does not answer")???)
+        let looked = timeout(LOOK_MAX, spawn_blocking(move || look(&probe))).await;
+        Ok(looked.context("it does not answer")???)
     }
 
     /// True as long as it may look at its primary storage.
@@ -458,8 +454,12 @@ impl ServedDisk {
 
     /// The same, as it is at this instant where it can be looked at.
     pub(super) async fn standing_now(&self) -> Option<String> {
+        let Ok(alone) = self.asking.clone().try_lock_owned() else { return self.standing() };
         let size = self.handle.size();
-        let look = move |probe: &Probe| Ok(watch::describe(probe, &probe.standing(size)?, size));
+        let look = move |probe: &Probe| {
+            let _alone = alone;
+            Ok(watch::describe(probe, &probe.standing(size)?, size))
+        };
         self.look(look).await.unwrap_or_else(|_| self.standing())
     }
 
