@@ -170,6 +170,7 @@ def a_target_that_was_removed_comes_back_as_its_new_table_says(bed):
     eventually(lambda: served.stats("b")["connections"] == 0, "it has left")
     served.write(a)
     assert served.reload()["b"] == ("removed", None)
+    eventually(lambda: served.reload() == {}, "it is detached, and forgotten")
     known = "iqn.2026-01.org.example:known"
     served.write(a, b, more=target(portals[1], 'initiators = ["%s"]\n' % known))
     assert served.reload()["b"] == ("added", None)
