@@ -87,7 +87,8 @@ impl Samples {
         time: Duration,
         attempt: u32,
     ) -> Result<(), Unknown> {
-        if self.pages.is_empty() {
+        // One that is shorter is refused for that, which says more.
+        if self.pages.last().is_none_or(|(last, _)| last.end > new.export.size) {
             return Ok(());
         }
         // Each attempt begins elsewhere: a page that hangs may keep those behind it from being answered. Where few are left,

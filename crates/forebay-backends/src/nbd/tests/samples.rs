@@ -228,6 +228,16 @@ fn the_last_page_that_is_left_keeps_no_disk_lost_when_it_hangs_or_fails() {
 }
 
 #[test]
+fn an_export_that_comes_back_shorter_is_refused_for_that() {
+    let (server, mut bench) = sampled(Script::good());
+    let reads = server.count(Command::Read);
+    server.shared.script.lock().expect("no panic").size = SIZE / 2;
+    bench.submit(IoOp::Flush, ByteRange::default());
+    bench.until(|bench| bench.backend.trouble().is_some_and(|why| why.contains("instead of")));
+    assert_eq!(server.count(Command::Read), reads, "nothing behind its end is asked for");
+}
+
+#[test]
 fn no_samples_are_taken_while_a_former_process_may_still_write() {
     let server = Server::start(Script::good());
     let mut backend = server.open("&fence=10s").expect("it connects");
