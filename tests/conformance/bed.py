@@ -215,6 +215,7 @@ class Server:
     def __init__(self, bed, name, command, listen, ready):
         self.bed, self.name, self.command, self.listen = bed, name, command, listen
         self.ready, self.process, self.was_ended = ready, None, False
+        self.start_max = START_MAX
         self.log_path = bed.path("%s-%d.server-log" % (name, len(bed.servers)))
 
     @property
@@ -249,7 +250,7 @@ class Server:
             eventually(self.accepts, "%s accepts connections" % self.name)
 
     def wait_for_line(self):
-        end = time.monotonic() + START_MAX
+        end = time.monotonic() + self.start_max
         text = b""
         while not re.search(rb"\b%s\b" % self.ready.encode(), text):
             left = end - time.monotonic()

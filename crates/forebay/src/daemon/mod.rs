@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::folders;
 use forebay_host::pool::LOCK_WAIT;
@@ -32,8 +32,9 @@ use forebay_host::population::Population;
 use forebay_io::file::OpenFile;
 use forebay_io::reactor::ReactorKind;
 use forebay_shard::{DiskHandle, ShardHandle};
+use refused::Opening;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 mod advice;
@@ -308,6 +309,9 @@ async fn open_flash(
 
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
+/// Time that opening one of several may take at the start, which may write a torn image again. What takes longer, or hangs, is
+/// served when it is open, and keeps the others from their clients no longer.
+const OPENING_MAX: Duration = Duration::from_secs(60);
 
 /// A start that waits for the names of hosts asks systemd for time this often. Messages of many disks at once would leave no
 /// room for the one that it is ready.
@@ -317,29 +321,22 @@ const TOLD_EVERY: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// None can, or something is wrong that is not the matter of one disk.
-async fn serve_disks(control: &ControlState) -> Result<()> {
+async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
     let opener = &control.opener;
     let mut ready = Vec::new();
-    let mut first_refusal = None;
+    let (mut late, mut first_refusal) = (Vec::new(), None);
     let spec = opener.spec();
+    // Who has one disk waits for it.
     let is_alone = spec.disks.len() == 1;
-    let mut coming = spec.disks.iter().enumerate();
+    let patience = if is_alone { Duration::MAX } else { OPENING_MAX };
+    let mut coming = spec.disks.iter().enumerate().zip(answers(opener, &spec, is_alone));
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
-        for (index, disk) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
+        for ((index, disk), answers) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
             let (opener, of) = (opener.clone(), disk.clone());
-            // Who has one disk waits for it.
             let opened = tokio::spawn(async move {
-                if !is_alone {
-                    // Flash that has not answered in time is not waited for once more.
-                    let is_silent = opener.flash.is_silent(&of) && of.unplaced.is_none();
-                    let answers = match is_silent {
-                        true => Err(Silence::Late),
-                        false => opener.wait_for_answers(&of, START_MAX).await,
-                    };
-                    answers.map_err(refused::silent)?;
-                }
-                tokio::task::spawn_blocking(move || opener.open(&of)).await?
+                answers.await?.map_err(refused::silent)?;
+                refused::open_at_start(&opener, &of, patience).await
             });
             opening.push_back((index, disk, opened));
         }
@@ -348,7 +345,11 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
         let opened = opened.await.unwrap_or_else(|panicked| Err(panicked.into()));
         systemd::starting(index + 1, spec.disks.len());
         let taken = match opened {
-            Ok(opened) => opener.hand_over(disk, opened).await,
+            Ok(Opening::Done(opened)) => opener.hand_over(disk, *opened).await,
+            Ok(Opening::Late(disk)) => {
+                late.push(disk);
+                Err(anyhow!(reopen::TAKES_LONG))
+            }
             Err(error) => Err(error),
         };
         match taken {
@@ -361,7 +362,7 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
             }
         }
     }
-    if let Some(reason) = first_refusal.filter(|_| ready.is_empty()) {
+    if let Some(reason) = first_refusal.filter(|_| ready.is_empty() && late.is_empty()) {
         let sources = spec.sources.as_ref().filter(|sources| !sources.changes.is_empty());
         // Nobody can take them back from a daemon that does not run.
         let kept = sources.and_then(|sources| sources.kept.as_ref()).map_or(String::new(), |path| {
@@ -370,7 +371,34 @@ async fn serve_disks(control: &ControlState) -> Result<()> {
         });
         bail!("{reason}{kept}");
     }
-    attach_disks(control, ready).await
+    attach_disks(control, ready).await?;
+    late.into_iter().for_each(|disk| disk.follow(control));
+    Ok(())
+}
+
+/// Asks the storage and flash of all disks at once whether they answer: many that hang keep no other from being opened for
+/// longer than one.
+fn answers(
+    opener: &Arc<Opener>,
+    spec: &DaemonSpec,
+    is_alone: bool,
+) -> std::vec::IntoIter<JoinHandle<Result<(), Silence>>> {
+    let room = Arc::new(Semaphore::new(questions::AT_ONCE));
+    let asked = spec.disks.iter().map(|disk| {
+        let (opener, of, room) = (opener.clone(), disk.clone(), room.clone());
+        tokio::spawn(async move {
+            if is_alone {
+                return Ok(());
+            }
+            // Flash that has not answered in time is not waited for once more.
+            if opener.flash.is_silent(&of) && of.unplaced.is_none() {
+                return Err(Silence::Late);
+            }
+            let _room = room.acquire().await;
+            opener.wait_for_answers(&of, START_MAX).await
+        })
+    });
+    asked.collect::<Vec<_>>().into_iter()
 }
 
 /// Lets clients find disks that were opened.

@@ -140,6 +140,23 @@ impl Opener {
         self.questions.ask(Opener::about_storage(disk), patience, look).await
     }
 
+    /// The same for several at once: so long for all of them.
+    pub(super) async fn wait_for_each(
+        self: &Arc<Self>,
+        disks: Vec<DiskSpec>,
+        patience: Duration,
+    ) -> Vec<(DiskSpec, Result<(), Silence>)> {
+        let of = disks.into_iter().map(|disk| {
+            let about = Opener::about_storage(&disk);
+            (disk, about)
+        });
+        let look = |disk: &DiskSpec| {
+            let (opener, of) = (self.clone(), disk.clone());
+            move || opener.look(&of)
+        };
+        self.questions.ask_each(of, patience, look).await
+    }
+
     fn look(&self, disk: &DiskSpec) {
         let uri = disk.backend.parse::<Uri>();
         let image = uri.as_ref().ok().and_then(Uri::path);

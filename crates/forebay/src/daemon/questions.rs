@@ -25,7 +25,7 @@ pub(super) const FLASH_MAX: Duration = Duration::from_secs(10);
 /// The same at a start, when paths to storage may have to be found first.
 pub(super) const START_MAX: Duration = Duration::from_secs(15);
 /// Questions that are asked at once, of many.
-const AT_ONCE: usize = 192;
+pub(super) const AT_ONCE: usize = 192;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

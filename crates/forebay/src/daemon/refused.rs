@@ -8,6 +8,7 @@
 //!   served, but not everywhere ──open, or every 10 s──────────────────────────► its frontends
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,12 +24,16 @@ use super::api::{RefusedDisk, Resolved, Sides};
 use super::control::{ControlState, Reply, lock, refuse};
 use super::frontends::Missing;
 use super::opener::Opener;
-use super::opening::Opened;
-use super::questions::{About, Answer, Silence, in_time, late};
+use super::placement;
+use super::questions::{About, Silence, in_time, late};
 use super::reopen::{OPEN_MAX, TAKES_LONG};
 use super::served::ServedDisk;
-use super::{placement, systemd};
 use crate::config::DiskSpec;
+
+mod finish;
+
+use finish::{Done, finish, finish_late};
+pub(super) use finish::{Opening, open_at_start};
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
@@ -187,10 +192,7 @@ pub(super) async fn serve(
     } else if let Ok(spec) = find(state, name)
         && let Err(why) = state.opener.wait_for_answers(&spec, ANSWER_MAX).await
     {
-        // Somebody may have opened it meanwhile.
-        let (spec, error) = (find(state, name)?, silent(why));
-        anyhow::ensure!(state.find(name).is_err(), "{error:#}");
-        bail!("it is not served: {}", state.refuse(&spec, &error));
+        return Err(refuse_silent(state, name, why));
     }
     let (resolved, waits) = {
         let _one = state.opening_turn().await?;
@@ -200,6 +202,37 @@ pub(super) async fn serve(
         wait_for_opening(state, &before).await?;
     }
     Ok(resolved)
+}
+
+/// Serves several, whose storage and flash are asked at once whether they answer: those that hang cost time once.
+pub(super) async fn serve_each(
+    state: &Arc<ControlState>,
+    disks: Vec<DiskSpec>,
+) -> BTreeMap<String, Result<Resolved>> {
+    let mut done = BTreeMap::new();
+    for (disk, answers) in state.opener.wait_for_each(disks, ANSWER_MAX).await {
+        let name = disk.name.0;
+        let served = match answers {
+            Ok(()) => serve(state, &name, None).await,
+            Err(why) => Err(refuse_silent(state, &name, why)),
+        };
+        done.insert(name, served);
+    }
+    done
+}
+
+/// A disk is not served because its storage, or its flash, does not answer.
+fn refuse_silent(state: &ControlState, name: &str, why: Silence) -> anyhow::Error {
+    let spec = match find(state, name) {
+        Ok(spec) => spec,
+        // Somebody has opened it meanwhile.
+        Err(served) => return served,
+    };
+    let error = silent(why);
+    match state.find(name) {
+        Ok(_) => error,
+        Err(_) => anyhow!("it is not served: {}", state.refuse(&spec, &error)),
+    }
 }
 
 /// The same, in the turn of who calls; the disk, if it is one that is opened beneath its clients in a moment.
@@ -257,89 +290,6 @@ async fn serve_in_turn(
     Ok((resolved, waits))
 }
 
-/// What was done about a disk on a thread of its own.
-struct Done {
-    /// What came of a decision.
-    warnings: Vec<String>,
-    /// None: it is opened beneath clients who wait.
-    opened: Option<Result<Opened>>,
-}
-
-/// Serves a disk that was opened; what somebody has to know of that, and of a decision.
-async fn finish(
-    state: &Arc<ControlState>,
-    spec: &DiskSpec,
-    decision: Option<Decision>,
-    done: Result<Done>,
-) -> Result<Vec<String>> {
-    let (name, Done { mut warnings, opened }) = (&spec.name.0, done?);
-    if let Some(decision) = &decision {
-        tell_decided(state, name, decision, &warnings);
-    }
-    let ready = match opened {
-        None => return Ok(warnings),
-        Some(Ok(opened)) => state.opener.hand_over(spec, opened).await,
-        Some(Err(error)) => Err(error),
-    };
-    let ready = match ready {
-        Ok(ready) => ready,
-        Err(error) => {
-            let reason = state.refuse(spec, &error);
-            match decision {
-                Some(decision) => bail!("{}, but it is not served: {reason}", decision.done()),
-                None => bail!("it is not served: {reason}"),
-            }
-        }
-    };
-    let attached = state.serve(ready).await;
-    systemd::disks_changed(state);
-    state.report(Some(name), Severity::Info, "the disk is served now");
-    if let Err(error) = attached {
-        warnings.push(not_everywhere(state, name, &error));
-    }
-    Ok(warnings)
-}
-
-fn tell_decided(state: &ControlState, name: &str, decision: &Decision, warnings: &[String]) {
-    let text = format!("an administrator has decided: {}", decision.done());
-    let text = warnings.iter().fold(text, |text, warning| format!("{text}; {warning}"));
-    state.report(Some(name), Severity::Warning, &text);
-}
-
-/// The same of one that took longer than a turn, unless it is to be another one by now. Until then it is nobody else's.
-async fn finish_late(
-    state: Arc<ControlState>,
-    spec: DiskSpec,
-    decision: Option<Decision>,
-    answer: Answer<Result<Done>>,
-) {
-    let Some((done, out)) = late(answer).await else { return };
-    let _one = loop {
-        if let Ok(one) = state.opening_turn().await {
-            break one;
-        }
-    };
-    let name = &spec.name.0;
-    let is_changing = lock(&state.turns.changing).contains(name);
-    if is_changing || state.is_ending() || find(&state, name).ok().as_ref() != Some(&spec) {
-        if let (Some(decision), Ok(done)) = (&decision, &done) {
-            tell_decided(&state, name, decision, &done.warnings);
-        }
-        // It lets go of all that it has, and may wait for that.
-        let _ = tokio::task::spawn_blocking(move || drop((done, out))).await;
-        // Nobody may have another disk there.
-        return state.close_flash_but_of("").await;
-    }
-    let decides = decision.is_some() && done.is_err();
-    if let Err(error) = finish(&state, &spec, decision, done).await
-        && decides
-    {
-        let text = format!("nothing was decided: {error:#}");
-        state.report(Some(name), Severity::Error, &text);
-    }
-    drop(out);
-}
-
 /// Tries again where clients do not find a disk, and where one could not be opened: an address, or storage, may come later than
 /// the daemon.
 pub(super) async fn follow(state: Arc<ControlState>) {
@@ -363,20 +313,22 @@ pub(super) async fn follow(state: Arc<ControlState>) {
 
 /// Tries to serve those of the refused disks whose storage and flash answer.
 pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&RefusedDisk) -> bool) {
-    for disk in state.may_be_tried().into_iter().filter(&which) {
-        let Ok(spec) = find(state, &disk.name) else { continue };
-        let is_waited_for = state.opener.questions.is_out(&Opener::about_storage(&spec));
-        if is_waited_for
-            || state.is_at_work(&disk.name)
-            || state.opener.wait_for_answers(&spec, ANSWER_MAX).await.is_err()
-        {
+    let tried = state.may_be_tried().into_iter().filter(&which);
+    let tried = tried.filter_map(|disk| find(state, &disk.name).ok());
+    let is_free = |spec: &DiskSpec| {
+        !state.opener.questions.is_out(&Opener::about_storage(spec))
+            && !state.is_at_work(&spec.name.0)
+    };
+    let tried: Vec<_> = tried.filter(is_free).collect();
+    for (disk, answers) in state.opener.wait_for_each(tried, ANSWER_MAX).await {
+        if answers.is_err() || state.is_at_work(&disk.name.0) {
             continue;
         }
         let Ok(_one) = state.opening_turn().await else { continue };
         // Somebody may have opened it meanwhile, and detached it.
-        if state.may_be_tried().iter().any(|it| it.name == disk.name && which(it)) {
+        if state.may_be_tried().iter().any(|it| it.name == disk.name.0 && which(it)) {
             // Why not, it tells itself, when that is something else than before.
-            let _ = serve_in_turn(state, &disk.name, None).await;
+            let _ = serve_in_turn(state, &disk.name.0, None).await;
         }
     }
 }

@@ -353,31 +353,33 @@ pub(super) async fn take_over(
         // What one of them has left may have been of another one by then.
         state.close_unused_flash().await;
     }
-    let mut not_everywhere = BTreeSet::new();
     for (difference, change) in found.iter().zip(&mut *changes) {
-        let done = match difference {
-            Difference::Removed(name) => match old.disks.iter().find(|disk| disk.name == *name) {
-                Some(disk) => unlisted::remove(state, disk).await,
-                None => Ok(()),
-            },
-            // An event tells whether it is served, or why not.
-            Difference::Added(disk) => match refused::serve(state, &disk.0, None).await {
-                Ok(served) if served.warnings.is_empty() => Ok(()),
-                Ok(served) => {
-                    not_everywhere.insert(disk.0.clone());
-                    Err(anyhow::anyhow!(served.warnings.join("; ")))
-                }
-                Err(error) => Err(error),
-            },
-            Difference::Changed(..)
-            | Difference::OpenedAgain(..)
-            | Difference::Unserved(..)
-            | Difference::Listeners
-            | Difference::AtNextStart(..) => Ok(()),
-        };
-        if let Err(error) = done {
+        if let Difference::Removed(name) = difference
+            && let Some(disk) = old.disks.iter().find(|disk| disk.name == *name)
+            && let Err(error) = unlisted::remove(state, disk).await
+        {
             change.error = Some(format!("{error:#}"));
         }
+    }
+    let is_added =
+        |name: &str| found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == name));
+    let added = new.disks.iter().filter(|disk| is_added(&disk.name.0)).cloned().collect();
+    // An event tells whether one is served, or why not.
+    let served = refused::serve_each(state, added).await;
+    let mut not_everywhere = BTreeSet::new();
+    for change in &mut *changes {
+        let Some((name, served)) = change.disk.as_ref().and_then(|name| served.get_key_value(name))
+        else {
+            continue;
+        };
+        change.error = match served {
+            Ok(served) if served.warnings.is_empty() => None,
+            Ok(served) => {
+                not_everywhere.insert(name.clone());
+                Some(served.warnings.join("; "))
+            }
+            Err(error) => Some(format!("{error:#}")),
+        };
     }
     let mut missing = state.attach_all().await;
     if asked.is_none() {
@@ -397,9 +399,6 @@ pub(super) async fn take_over(
     let is_new = |place: &String, name| {
         !old.listeners.iter().any(|it| it.place() == *place && it.disks.contains(name))
     };
-    let is_added = |name: &String| {
-        found.iter().any(|it| matches!(it, Difference::Added(disk) if disk.0 == *name))
-    };
     let is_of_change = |(disk, missing): &&(String, Missing)| {
         !is_added(disk)
             && asked.is_none_or(|it| {
@@ -414,12 +413,10 @@ pub(super) async fn take_over(
     }
     http::open(state).await;
     // Those that are new were tried a moment ago. Whoever asks about one disk does not wait for storage of others.
-    let is_tried = |disk: &&RefusedDisk| {
+    let is_tried = |disk: &RefusedDisk| {
         !is_added(&disk.name) && asked.is_none_or(|asked| asked.0 == disk.name)
     };
-    for disk in state.may_be_tried().iter().filter(is_tried) {
-        let _ = refused::serve(state, &disk.name, None).await;
-    }
+    refused::try_again(state, is_tried).await;
     missing
 }
 
