@@ -51,3 +51,19 @@ def a_server_that_comes_back_with_another_image_is_not_written_to(bed):
 @test(forebay_only=True)
 def a_log_is_not_destaged_to_another_image(bed):
     goes_on_with_its_own_image_alone(bed, qemu_nbd, {"mode": "write-back", "flash": bed.path("flash") + ":64MiB"})
+
+
+@test(forebay_only=True)
+def a_change_that_was_accepted_is_no_other_image_later(bed):
+    image = bed.image("own.raw", 4 * MIB)
+    primary = nbdkit(bed, "file", image)
+    disk = bed.disk(primary.uri, ram="2MiB")
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096)
+    with open(image, "r+b") as f:
+        f.write(pattern(0, 4096, 3))
+    bed.run([bed.program, "disk", "drop-cache", disk.name, "--control", bed.path(disk.name + ".control")])
+    primary.restart()
+    assert bytes(h.pread(4096, 0)) == pattern(0, 4096, 3)
+    assert "primary_trouble" not in disk.stats()

@@ -165,9 +165,18 @@ pub trait Backend: Send {
     }
 
     /// Reads a little of what it holds, so that nothing else is taken for it when it comes back after the loss of a session.
-    /// Where it cannot be lost, or [waits](Backend::hold_changes), that does nothing. May wait some seconds. Call it before the backend is attached, and after all
-    /// that others write there.
-    fn take_samples(&mut self) {}
+    /// Where it cannot be lost, or [waits](Backend::hold_changes), that does nothing. May wait some seconds. Call it before the
+    /// backend is attached, and after all that others write there.
+    ///
+    /// # Errors
+    /// The session is lost. `TimedOut`: it takes too long to read so much, and what comes back may not be known again; all
+    /// else works.
+    fn take_samples(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// Somebody has changed what it holds, and that is to be so: it may come back with anything.
+    fn forget_samples(&mut self) {}
 
     /// Where I/O waits for a session that was lost, it waits no longer than this, from the loss on: then it ends with an error,
     /// and so does what is submitted before there is a session again. Otherwise it waits for ever.
@@ -219,8 +228,12 @@ macro_rules! leave_to_inner {
             self.inner.holds_changes()
         }
 
-        fn take_samples(&mut self) {
-            self.inner.take_samples();
+        fn take_samples(&mut self) -> std::io::Result<()> {
+            self.inner.take_samples()
+        }
+
+        fn forget_samples(&mut self) {
+            self.inner.forget_samples();
         }
 
         fn give_up_after(&mut self, patience: forebay_core::ids::Nanos) {

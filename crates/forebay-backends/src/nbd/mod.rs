@@ -446,17 +446,18 @@ impl Backend for NbdBackend {
         session.min(held).min(self.give_up_at())
     }
 
-    fn take_samples(&mut self) {
+    fn take_samples(&mut self) -> io::Result<()> {
         let State::Connected(new) = &self.state else { unreachable!("before it is attached") };
         if matches!(self.hold, Hold::Wanted(_)) {
             // What a former process sent may still change any page.
-            return;
+            return Ok(());
         }
-        match Samples::take(new) {
-            Ok(samples) => self.samples = samples,
-            // The session will find that it has ended, and there will be another.
-            Err(_) => new.shut_down(),
-        }
+        // The session will find that it has ended, and there will be another.
+        self.samples.take(new).inspect_err(|_| new.shut_down())
+    }
+
+    fn forget_samples(&mut self) {
+        self.samples = Samples::default();
     }
 
     fn give_up_after(&mut self, patience: Nanos) {

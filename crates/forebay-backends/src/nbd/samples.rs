@@ -37,8 +37,8 @@ const BATCH: usize = 10;
 const FEW: usize = 4;
 /// A slow server gives fewer pages: no more are asked for after this time.
 const TAKE_FOR: Duration = Duration::from_secs(1);
-/// Time in which a server answers at the opening.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Time in which a server answers at the opening; unit tests wait for that.
+const ANSWER_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 10_000 });
 /// Longest message of an error.
 const MESSAGE_MAX: u32 = 8192;
 
@@ -53,21 +53,23 @@ impl Samples {
     /// Reads the pages of an export.
     ///
     /// # Errors
-    /// The kernel's, or what the server did wrong. The connection cannot be used any more.
-    pub(super) fn take(new: &NewSession) -> io::Result<Samples> {
+    /// The kernel's, or what the server did wrong. The connection cannot be used any more. `TimedOut`: the server is slow, and
+    /// there are those pages that came before.
+    pub(super) fn take(&mut self, new: &NewSession) -> io::Result<()> {
         let mut reader = Reader::new(new)?;
         let until = Instant::now() + TAKE_FOR;
-        let mut pages = Vec::new();
         for places in places(new.export.size, new.export.len_max()).chunks(BATCH) {
             if Instant::now() >= until {
                 break;
             }
-            let checksums = reader.checksums(places)?;
+            let checksums = reader.checksums(places).map_err(|error| match is_slow(&error) {
+                true => io::Error::from(io::ErrorKind::TimedOut),
+                false => error,
+            })?;
             let known = places.iter().zip(checksums);
-            pages.extend(known.filter_map(|(place, sum)| Some((*place, sum?))));
+            self.pages.extend(known.filter_map(|(place, sum)| Some((*place, sum?))));
         }
-        reader.end()?;
-        Ok(Samples { pages })
+        reader.end()
     }
 
     /// The disk is about to change this range.
@@ -116,10 +118,8 @@ impl Samples {
                 }
             }
             if let Err(why) = came {
-                let is_slow =
-                    matches!(why.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
                 // A server that answers nothing at all may answer all of it later.
-                return Err(match unanswered.filter(|_| is_slow && does_read) {
+                return Err(match unanswered.filter(|_| is_slow(&why) && does_read) {
                     Some(page) => Unknown::Hangs(page),
                     None => Unknown::Broken(why),
                 });
@@ -306,6 +306,10 @@ fn awaited(pages: &mut [Coming], cookie: u64) -> io::Result<&mut Coming> {
     let page = usize::try_from(cookie).ok().and_then(|number| pages.get_mut(number));
     page.filter(|page| !page.is_over)
         .ok_or_else(|| invalid("a reply to nothing that was asked for"))
+}
+
+fn is_slow(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
 fn wrong(error: Invalid) -> io::Error {

@@ -48,6 +48,8 @@ impl ShardDisk {
         if self.is_ending() {
             return;
         }
+        // What was changed is to count, also when primary storage comes back after a loss.
+        self.storage.backend.forget_samples();
         self.port.engine.drop_cache(now, &mut self.port.actions);
         self.waiting.dropped.push(answer);
     }

@@ -1,5 +1,7 @@
 //! Exports that come back with other data than they had.
 
+use std::io::ErrorKind;
+
 use forebay_core::action::IoOp;
 use forebay_core::geometry::ByteRange;
 use forebay_core::status::IoStatus;
@@ -20,7 +22,7 @@ fn sampled(script: Script) -> (Server, Bench) {
 
 fn bench(server: Server) -> (Server, Bench) {
     let mut backend = server.open("&connections=1").expect("it connects");
-    backend.take_samples();
+    backend.take_samples().expect("it reads");
     (server, Bench::new(backend))
 }
 
@@ -92,7 +94,7 @@ fn a_page_that_cannot_be_read_says_nothing() {
 }
 
 #[test]
-fn a_server_that_answers_samples_badly_gets_another_session_without_them() {
+fn an_export_that_cannot_be_sampled_is_not_used_and_whatever_comes_next_is_not_judged_by_that() {
     for misdeed in [
         Misdeed::Garbage,
         Misdeed::WrongCookie,
@@ -107,11 +109,49 @@ fn a_server_that_answers_samples_badly_gets_another_session_without_them() {
             Misdeed::OutOfRange => |connection, _, _| of_first(connection, Misdeed::OutOfRange),
             _ => |connection, _, _| of_first(connection, Misdeed::CloseHalfWay),
         };
-        let (server, mut bench) = bench(Server::start(Script::bad(first)));
-        fill(&server, 3);
-        assert_eq!(bench.read_fill(ByteRange::at(0, 4096)), 3, "{misdeed:?}");
-        assert_eq!(bench.sessions, "-+", "{misdeed:?}");
+        let server = Server::start(Script::bad(first));
+        let mut backend = server.open("&connections=1").expect("it connects");
+        let error = backend.take_samples().expect_err("another image may be served by now");
+        assert_ne!(error.kind(), ErrorKind::TimedOut, "{misdeed:?}");
     }
+}
+
+#[test]
+fn a_server_that_is_slow_at_the_opening_is_used_and_known_by_what_it_has_answered() {
+    for answered in [0, 10] {
+        let first = match answered {
+            0 => |connection, _, command| silent(connection, 0, command),
+            _ => |connection, number, command| silent(connection, u32::from(number < 10), command),
+        };
+        let server = Server::start(Script::bad(first));
+        let mut backend = server.open("&connections=1").expect("it connects");
+        let error = backend.take_samples().expect_err("only a part is known");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        fill(&server, 3);
+        let mut bench = Bench::new(backend);
+        let read = bench.submit_read(ByteRange::at(0, 4096));
+        let is_refused = |bench: &mut Bench| bench.backend.trouble().is_some();
+        match answered {
+            0 => assert_eq!(bench.end_of(read.0), IoStatus::Ok),
+            _ => bench.until(is_refused),
+        }
+    }
+}
+
+fn silent(connection: u32, answers: u32, command: Command) -> Misdeed {
+    match (connection, answers, command) {
+        (0, 0, Command::Read) => Misdeed::Silence,
+        _ => Misdeed::None,
+    }
+}
+
+#[test]
+fn an_export_that_somebody_has_changed_with_consent_comes_back_as_it_is() {
+    let (server, mut bench) = sampled(Script::good());
+    fill(&server, 9);
+    bench.backend.forget_samples();
+    assert_eq!((bench.flush(), bench.sessions.as_str()), (IoStatus::Ok, "-+"));
+    assert_eq!(bench.read_fill(ByteRange::at(0, 4096)), 9);
 }
 
 fn of_first(connection: u32, misdeed: Misdeed) -> Misdeed {
@@ -122,7 +162,7 @@ fn of_first(connection: u32, misdeed: Misdeed) -> Misdeed {
 fn comes_back_with(script: Script) -> (Server, Bench) {
     let server = Server::start(script);
     let mut backend = server.open("&connections=1&timeout=300ms").expect("it connects");
-    backend.take_samples();
+    backend.take_samples().expect("it reads");
     (server, Bench::new(backend))
 }
 
@@ -188,7 +228,7 @@ fn a_page_that_comes_half_is_not_taken_for_another_one() {
         let server = Server::start(Script { structured, ..Script::bad(misdeed) });
         fill(&server, 7);
         let mut backend = server.open("&connections=1&timeout=300ms").expect("it connects");
-        backend.take_samples();
+        backend.take_samples().expect("it reads");
         let mut bench = Bench::new(backend);
         let flush = bench.submit(IoOp::Flush, ByteRange::default());
         bench.until(|bench| {
@@ -242,6 +282,6 @@ fn no_samples_are_taken_while_a_former_process_may_still_write() {
     let server = Server::start(Script::good());
     let mut backend = server.open("&fence=10s").expect("it connects");
     assert!(backend.hold_changes().is_some());
-    backend.take_samples();
+    backend.take_samples().expect("it reads");
     assert_eq!(server.count(Command::Read), 0);
 }

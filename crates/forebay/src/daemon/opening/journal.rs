@@ -83,7 +83,7 @@ fn make(
     let backend = place.open(session.is_unanswered);
     let mut backend = backend.with_context(|| format!("cannot use {place}"))?;
     backend.give_up_after(patience);
-    backend.take_samples();
+    backend.take_samples().with_context(|| format!("cannot read {place}"))?;
     session.fence.name_journal(&place, nonce).context("its sidecar cannot be written")?;
     let share = JournalShare { backend, revoker: session.fence.revoker(), guard };
     Ok((superblock, share))

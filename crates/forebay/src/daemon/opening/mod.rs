@@ -18,9 +18,10 @@
 //! **Invariant:** before the session is committed nothing is given up that a former run left, but a cache, and a sample of primary
 //! storage that is repaired. A start that fails or dies at any step is followed by another one that finds the same.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use forebay_backends::{Backend, Probe};
 use forebay_core::config::Config;
 use forebay_host::events::Severity;
@@ -42,6 +43,10 @@ pub(super) use memory::{check_memory, check_spec, ram_room};
 use opened::OnFlash;
 pub(super) use opened::Opened;
 use session::PoolDoor;
+
+/// What a server is told of that is too slow to say what its export holds.
+const NOT_KNOWN_AGAIN: &str = "primary storage has not answered reads for ten seconds: should it come back with another image, \
+    Forebay may not notice that";
 
 /// What is worth telling of how a disk was opened.
 type Notes = Vec<(Severity, String)>;
@@ -82,7 +87,11 @@ pub(super) fn open(
         Some((shared, owner)) => opening.on_flash(who, PoolDoor { shared, owner }),
     }?;
     // Nobody but the disk writes there from now on, unless changes have to wait.
-    opened.backend.take_samples();
+    if let Err(error) = opened.backend.take_samples() {
+        // Whatever serves there next was not judged.
+        ensure!(error.kind() == ErrorKind::TimedOut, "its connection was lost meanwhile: {error}");
+        opened.notes.push((Severity::Warning, NOT_KNOWN_AGAIN.to_owned()));
+    }
     Ok(opened)
 }
 
