@@ -66,7 +66,7 @@ def a_hang_up_makes_serve_read_its_configuration_again_and_serve_on(bed):
     hang_up("", "says what is in force")
     hang_up('[[disk]]\nname = "c"\nbackend = "mem:1MiB"\nnbd = ["unix:%s"]\n' % bed.path("c.sock"),
             "was read again", "c  the disk is served now")
-    hang_up("colour = 3\n", "a restart would fail", "colour")
+    hang_up("colour = 3\n", "until this is right", "colour")
     os.replace(raw, image)
     hang_up("", "b  the disk is served now")
     other = nbd.NBD()

@@ -309,6 +309,8 @@ def the_package_is_installed_upgraded_removed_and_purged(bed):
     said = debian.run("dpkg", "-r", "forebay")
     assert "THESE IMAGES ARE NOT COMPLETE" in said and "disk db in /nvme/pool" in said, said
     assert debian.hashes() == before and os.path.exists(debian.path("/etc/forebay/forebay.toml"))
+    assert "does not start the service" in debian.install(debian.package)
+    debian.run("dpkg", "-r", "forebay")
     said = debian.run("dpkg", "-P", "forebay")
     assert "these flash pools stay" in said and "/nvme/pool" in said, said
     assert debian.hashes() == before and os.path.exists(debian.path("/var/lib/forebay"))

@@ -210,7 +210,7 @@ def a_file_that_cannot_be_served_changes_nothing_and_one_disk_that_cannot_keeps_
     served.write(a, c, more="colour = 3\n")
     said = bed.run([bed.program, "reload", "--control", served.control], code=None)
     assert said.returncode == 1 and "colour" in said.stderr and served.disks() == ["a"], said
-    assert "nothing changes, and a restart would fail" in served.events()
+    assert "nothing changes until this is right" in served.events()
     # The image of b is not there.
     served.write(a, b, c)
     changes = served.reload(code=1)
@@ -405,6 +405,25 @@ def other_chap_secrets_count_from_the_next_login_on(bed):
     (kind, error), = served.reload(code=1).values()
     assert kind == "secrets" and "they must differ" in error, error
     assert comes_in("the second secret")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_secret_that_cannot_be_used_costs_a_start_its_target_alone(bed):
+    images(bed, "a")
+    portal = "127.0.0.1:%d" % free_port()
+    with open(bed.path("secret"), "w", opener=lambda path, flags: os.open(path, flags, 0o644)) as f:
+        f.write("the first secret")
+    text = '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.test:t"\nchap-user = "user"\nchap-secret-file = "%s"\n' % (
+        portal, bed.path("secret"))
+    served = Served(bed, disk(bed, "a"), more=text)
+    client(bed, "a").pread(4096, 0)
+    assert "not everywhere" in served.events() and "chmod 600" in served.events(), served.events()
+    check = bed.run([bed.program, "serve", "--check", "--config", bed.path("forebay.toml")], code=None)
+    assert check.returncode == 2 and "chmod 600" in check.stderr, check
+    os.chmod(bed.path("secret"), 0o600)
+    inquiry = ["iscsi-inq", "iscsi://user%%the first secret@%s/iqn.2026-01.test:t/0" % portal]
+    eventually(lambda: bed.run(inquiry, code=None).returncode == 0, "the target is served then")
     assert served.server.stop() == 0
 
 

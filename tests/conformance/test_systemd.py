@@ -36,9 +36,10 @@ class Manager:
             self.socket.recv(65536)
 
 
-def service(bed, disks, watchdog=None):
+def service(bed, disks, watchdog=None, prepare=lambda manager: None):
     """A service with this manager, started and not waited for."""
     manager = Manager(bed)
+    prepare(manager)
     path = bed.path("forebay.toml")
     with open(path, "w") as f:
         f.write('state-dir = "%s"\ncontrol = "%s"\n' % (bed.path("state"), bed.path("control")) + disks)
@@ -78,6 +79,28 @@ def systemd_learns_of_start_reload_and_end(bed):
     end(process)
     assert manager.hear("STOPPING") == "1"
     assert int(manager.message["EXTEND_TIMEOUT_USEC"]) >= 45e6, "an end that is slow has its time"
+
+
+@test(forebay_only=True)
+def a_manager_that_reads_late_learns_that_many_disks_are_ready(bed):
+    disks = "".join('[[disk]]\nname = "d%d"\nbackend = "mem:1MiB"\nnbd = ["unix:%s"]\n' % (i, bed.path("d%d.sock" % i))
+                    for i in range(80))
+    filler = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    filler.setblocking(False)
+
+    def fill(manager):
+        filler.connect(bed.path("notify"))
+        try:
+            while True:
+                filler.send(b"FILL=1")
+        except BlockingIOError:
+            pass
+
+    process, manager = service(bed, disks, prepare=fill)
+    listed = [bed.program, "disk", "list", "--control", bed.path("control")]
+    eventually(lambda: bed.run(listed, code=None).stdout.count("mem:") == 80, "all disks are served")
+    assert manager.hear("READY") == "1"
+    end(process)
 
 
 @test(forebay_only=True)

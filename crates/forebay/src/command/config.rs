@@ -49,7 +49,7 @@ async fn save(args: &SaveArgs) -> Result<()> {
     }
     let path = Path::new(&path);
     let cannot = || format!("the configuration file {} cannot be saved", path.display());
-    let text = file::text_of(path).map_err(anyhow::Error::msg).with_context(cannot)?;
+    let text = file::text_of(path).with_context(cannot)?;
     let new = saved::with_changes(&text, &info.changes).with_context(cannot)?;
     let name = "test".parse()?;
     file::parse(&new, name).context("the file could not be read any more").with_context(cannot)?;

@@ -33,7 +33,7 @@
 //! A key that is not known is an error, so that a misspelt one does not silently do nothing.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{self, Read};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -132,16 +132,33 @@ pub fn load_unattached(path: &Path) -> Result<DaemonSpec> {
 }
 
 fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result<DaemonSpec> {
-    let text = text_of(path).map_err(|why| {
-        ValueError(format!("cannot read the configuration file {}: {why}", path.display()))
-    })?;
+    let text = text_of(path);
+    let text =
+        text.with_context(|| format!("cannot read the configuration file {}", path.display()));
+    let text = text.map_err(as_wrong)?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("forebay");
     let name = stem.parse().unwrap_or(Name("forebay".to_owned()));
-    // What a file says wrongly is as wrong as on the command line.
-    let spec = parse(&text, name).map_err(|error| {
-        ValueError(format!("in the configuration file {}: {error:#}", path.display()))
-    })?;
-    Ok(spec)
+    let spec = parse(&text, name);
+    spec.with_context(|| format!("in the configuration file {}", path.display())).map_err(as_wrong)
+}
+
+/// What a file says wrongly is as wrong as on the command line, and so is a file that is not there. Only what the kernel fails
+/// to read may be read in a moment.
+fn as_wrong(error: anyhow::Error) -> anyhow::Error {
+    let may_pass = |error: &io::Error| {
+        let is_place = matches!(
+            error.kind(),
+            io::ErrorKind::NotFound
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::NotADirectory
+                | io::ErrorKind::IsADirectory
+        );
+        error.raw_os_error().is_some() && !is_place
+    };
+    match error.chain().any(|cause| cause.downcast_ref().is_some_and(may_pass)) {
+        true => error,
+        false => ValueError(format!("{error:#}")).into(),
+    }
 }
 
 /// What a text in TOML says.
@@ -164,21 +181,25 @@ pub(super) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T,
 }
 
 /// What a text file of a reasonable size says.
-pub fn text_of(path: &Path) -> Result<String, String> {
-    String::from_utf8(bytes_of(path)?).map_err(|error| error.to_string())
+///
+/// # Errors
+/// As [`bytes_of`], or it is not UTF-8.
+pub fn text_of(path: &Path) -> io::Result<String> {
+    String::from_utf8(bytes_of(path)?).map_err(io::Error::other)
 }
 
 /// What a file of a reasonable size has. To open a pipe would wait, and a device may have no end.
-pub fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
-    let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !found.is_file() {
-        return Err("it is not a regular file".to_owned());
+///
+/// # Errors
+/// The kernel's, or what it is instead.
+pub fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    std::fs::File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > BYTES_MAX {
-        true => Err(format!("it has more than {}", rounded(BYTES_MAX))),
+        true => Err(io::Error::other(format!("it has more than {}", rounded(BYTES_MAX)))),
         false => Ok(bytes),
     }
 }

@@ -313,8 +313,7 @@ impl ChapSpec {
             let why = format!("the CHAP secret file {shown} may be read by others; chmod 600 it");
             return Err(ValueError(why));
         }
-        let secret = super::file::bytes_of(path);
-        let mut secret = secret.map_err(|why| failed(std::io::Error::other(why)))?;
+        let mut secret = super::file::bytes_of(path).map_err(failed)?;
         while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
             secret.pop();
         }

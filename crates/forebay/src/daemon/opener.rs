@@ -13,6 +13,7 @@ use forebay_frontends::{nbd, scsi, vhost_user};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::fence::{Refused, is_in_use};
 use forebay_host::folders;
+use forebay_host::journal::JournalPlace;
 use forebay_host::pool::SharedPool;
 use forebay_host::pool::owner::PoolHandle;
 use forebay_host::population::{self, Population, Wanted};
@@ -125,8 +126,8 @@ impl Opener {
         About::Storage(disk.backend.clone(), disk.flash.as_ref().map(|flash| flash.path.clone()))
     }
 
-    /// Waits until primary storage of a disk that is a file or device, its sidecar and its flash answer at all, so that it is
-    /// not opened in vain, with others waiting for that.
+    /// Waits until primary storage of a disk that is a file or device, its sidecar, its journal and its flash answer at all, so
+    /// that it is not opened in vain, with others waiting for that.
     ///
     /// # Errors
     /// They do not in time.
@@ -162,7 +163,10 @@ impl Opener {
         let image = uri.as_ref().ok().and_then(Uri::path);
         let sidecar = image.map(|image| image.with_added_extension("forebay"));
         let flash = disk.flash.as_ref().map(|flash| flash.path.as_path());
-        for path in image.into_iter().chain(sidecar.as_deref()).chain(flash) {
+        let journal = disk.write_log.as_ref().and_then(|log| log.journal.as_ref());
+        let journal = journal.and_then(|at| JournalPlace::at(at).ok());
+        let journal = journal.as_ref().and_then(JournalPlace::path);
+        for path in image.into_iter().chain(sidecar.as_deref()).chain(flash).chain(journal) {
             // What it says is looked at when the disk is opened.
             let _ = read_begin(path);
         }

@@ -87,7 +87,7 @@ async fn read_again(state: &Arc<ControlState>, dry_run: bool) -> Result<Reloaded
     };
     let new = read.inspect_err(|error| {
         if !dry_run {
-            let text = format!("reload: nothing changes, and a restart would fail: {error:#}");
+            let text = format!("reload: nothing changes until this is right: {error:#}");
             state.report(None, Severity::Error, &text);
         }
     })?;

@@ -14,11 +14,12 @@
 //! two turns. It runs on the control plane's own thread. Primary storage or flash that hangs keeps no shard from its turns, so
 //! it does not end the daemon.
 //!
-//! A thread of its own sends the messages, and alone waits when systemd does not read them. What does not fit into its queue is
-//! left out. The end waits a second at most until the last ones are sent.
+//! A thread of its own sends the messages, and alone waits when systemd does not read them. When many wait, those are left out
+//! that others follow: never that it is ready, reloads or stops. The end waits a second at most until the last ones are sent.
 
-use std::sync::OnceLock;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_host::events::{EventSender, Severity};
@@ -32,7 +33,7 @@ const OPENING_TIME_MAX: Duration = Duration::from_secs(300);
 /// Signs of life that a shard gives within the time of the watchdog, so that one that comes late is none that is missing.
 const SIGNS: u32 = 3;
 
-/// Messages that may wait for systemd.
+/// So many messages wait for systemd before some are left out.
 const WAITING_MAX: usize = 64;
 /// Time that the last messages have at the end.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
@@ -44,32 +45,55 @@ enum Wish {
     Answer(SyncSender<()>),
 }
 
-/// The way to the thread that sends; none when nobody would hear it.
-fn queue() -> Option<&'static SyncSender<Wish>> {
-    static QUEUE: OnceLock<Option<SyncSender<Wish>>> = OnceLock::new();
+/// The way to the thread that sends.
+struct Queue {
+    wishes: Sender<Wish>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    fn add(&self, wish: Wish) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _ = self.wishes.send(wish);
+    }
+}
+
+/// None when nobody would hear it.
+fn queue() -> Option<&'static Queue> {
+    static QUEUE: OnceLock<Option<Queue>> = OnceLock::new();
     QUEUE.get_or_init(start_thread).as_ref()
 }
 
+/// Tells what others follow.
 fn tell(states: &[NotifyState<'_>]) {
+    if queue().is_some_and(|queue| queue.waiting.load(Ordering::Relaxed) < WAITING_MAX) {
+        tell_at_any_rate(states);
+    }
+}
+
+fn tell_at_any_rate(states: &[NotifyState<'_>]) {
     if let Some(queue) = queue() {
         let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
-        let _ = queue.try_send(Wish::Tell(lines.join("\n")));
+        queue.add(Wish::Tell(lines.join("\n")));
     }
 }
 
 /// Waits until everything was told, as the process ends behind this.
 pub(super) fn settle() {
     let (answer, told) = sync_channel(1);
-    if queue().is_some_and(|queue| queue.try_send(Wish::Answer(answer)).is_ok()) {
+    if let Some(queue) = queue() {
+        queue.add(Wish::Answer(answer));
         let _ = told.recv_timeout(LAST_WORDS_MAX);
     }
 }
 
-fn start_thread() -> Option<SyncSender<Wish>> {
+fn start_thread() -> Option<Queue> {
     std::env::var_os("NOTIFY_SOCKET")?;
-    let (queue, wishes) = sync_channel::<Wish>(WAITING_MAX);
+    let (wishes, coming) = channel::<Wish>();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let of_thread = waiting.clone();
     let send = move || {
-        for wish in wishes {
+        for wish in coming {
             match wish {
                 Wish::Tell(message) => {
                     if let Err(error) = sd_notify::notify(&[NotifyState::Custom(&message)]) {
@@ -78,10 +102,11 @@ fn start_thread() -> Option<SyncSender<Wish>> {
                 }
                 Wish::Answer(answer) => _ = answer.try_send(()),
             }
+            of_thread.fetch_sub(1, Ordering::Relaxed);
         }
     };
     std::thread::Builder::new().name("systemd".to_owned()).spawn(send).ok()?;
-    Some(queue)
+    Some(Queue { wishes, waiting })
 }
 
 /// So many of the disks are open by now.
@@ -99,7 +124,7 @@ pub(super) fn attaching() {
 
 /// Clients can attach; or a reload is over.
 pub(super) fn ready(control: &ControlState) {
-    tell(&[NotifyState::Ready, NotifyState::Status(&status(control))]);
+    tell_at_any_rate(&[NotifyState::Ready, NotifyState::Status(&status(control))]);
 }
 
 /// Disks have come or gone.
@@ -110,7 +135,7 @@ pub(super) fn disks_changed(control: &ControlState) {
 /// The configuration is read again.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => tell_at_any_rate(&[NotifyState::Reloading, now]),
         Err(error) => tracing::debug!("there is no monotonic clock: {error}"),
     }
 }
@@ -118,7 +143,7 @@ pub(super) fn reloading() {
 /// The end begins, and takes so long at most.
 pub(super) fn stopping(time_max: Duration) {
     let status = NotifyState::Status("ending: finishing what is in flight");
-    tell(&[NotifyState::Stopping, status, more_time(time_max)]);
+    tell_at_any_rate(&[NotifyState::Stopping, status, more_time(time_max)]);
 }
 
 fn more_time(time: Duration) -> NotifyState<'static> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use forebay_backends::Uri;
 use forebay_host::folders;
+use forebay_host::journal::JournalPlace;
 use rustix::fs::{Access, access};
 
 use super::super::table::time;
@@ -24,6 +25,8 @@ const FLUSHES: usize = 16;
 const FLUSH_MIN: Duration = Duration::from_micros(60);
 /// Where an administrator's settings of the unit are.
 const DROP_INS: &str = "/etc/systemd/system/forebay.service.d";
+/// The state folder of the unit, which it waits for.
+const STATE: &str = "/var/lib/forebay";
 
 pub(super) fn state(spec: Option<&DaemonSpec>) -> Vec<Check> {
     let given = spec.and_then(|spec| spec.state_dir.clone());
@@ -60,8 +63,16 @@ pub(super) fn checks(spec: &DaemonSpec) -> Vec<Check> {
     let mut checks: Vec<Check> =
         pools.iter().flat_map(|pool| [medium(pool), flushes(pool)]).collect();
     checks.extend(images.iter().map(|image| place_of_image(image)));
-    checks.extend(mounts(pools.iter().chain(&images)));
+    checks.extend(mounts(&pools.into_iter().chain(images).chain(beside(spec)).collect()));
     checks
+}
+
+/// What else a start needs. The unit waits for the state folder that it has of itself.
+fn beside(spec: &DaemonSpec) -> impl Iterator<Item = PathBuf> {
+    let state = spec.state_dir.clone().filter(|folder| folder != Path::new(STATE));
+    let logs = spec.disks.iter().filter_map(|disk| disk.write_log.as_ref()?.journal.as_ref());
+    let journals = logs.filter_map(|at| JournalPlace::at(at).ok()?.path().map(Path::to_owned));
+    state.into_iter().chain(journals)
 }
 
 /// What a pool lies on.
@@ -181,21 +192,21 @@ fn place_of_image(image: &Path) -> Check {
 }
 
 /// Mounts that the service needs: systemd learns of them in a drop-in.
-fn mounts<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Vec<Check> {
-    let needed: BTreeSet<PathBuf> =
-        paths.filter_map(|path| mount_of(path)).filter(|mount| mount != Path::new("/")).collect();
+fn mounts(paths: &BTreeSet<PathBuf>) -> Vec<Check> {
+    let mounts = paths.iter().filter_map(|path| mount_of(path));
+    let needed: BTreeSet<PathBuf> = mounts.filter(|mount| mount != Path::new("/")).collect();
     let drop_ins = fs::read_dir(DROP_INS).into_iter().flatten().flatten();
     let said: String = drop_ins.filter_map(|it| fs::read_to_string(it.path()).ok()).collect();
     let missing = missing_mounts(&needed, &said);
     match (needed.is_empty(), missing.is_empty()) {
         (true, _) => Vec::new(),
-        (_, true) => vec![Check::ok("mounts", "the unit waits for the mounts of images and flash")],
+        (_, true) => vec![Check::ok("mounts", "the unit waits for the mounts of what it needs")],
         _ => vec![Check::warning(
             "mounts",
             format!("the unit does not wait for: {}", missing.join(" ")),
             &format!(
-                "A start before them refuses the disks. For a service: `systemctl edit forebay`, below [Unit]: \
-                 RequiresMountsFor={}",
+                "A start before them refuses the disks, or forgets what was changed at work. For a service: `systemctl edit \
+                 forebay`, below [Unit]: RequiresMountsFor={}",
                 missing.join(" ")
             ),
         )],
@@ -304,6 +315,27 @@ mod tests {
     fn memory_is_no_place_for_a_pool() {
         let check = medium(Path::new("/dev/shm/pool"));
         assert_eq!(check.verdict, Verdict::Bad, "{check}");
+    }
+
+    #[test]
+    fn a_start_needs_its_state_folder_and_journals_too() {
+        let text = |state: &str| {
+            format!(
+                "state-dir = \"{state}\"\n[[disk]]\nname = \"d\"\nbackend = \"file:/dev/sdb\"\nflash = \"/nvme/p:1GiB\"\n\
+                 mode = \"write-back\"\nwrite-log = \"256MiB\"\ndestage-order = \"journaled\"\n\
+                 destage-journal = \"file:/jnl/d\"\nnbd = [\"unix:/run/d.sock\"]\n"
+            )
+        };
+        for (state, needed) in
+            [("/srv/state", vec!["/srv/state", "/jnl/d"]), (STATE, vec!["/jnl/d"])]
+        {
+            let name = "forebay".parse().expect("it is a name");
+            let spec = crate::config::file::parse(&text(state), name).expect("it is fine");
+            assert_eq!(
+                beside(&spec).collect::<Vec<_>>(),
+                needed.iter().map(PathBuf::from).collect::<Vec<_>>()
+            );
+        }
     }
 
     #[test]

@@ -261,3 +261,18 @@ fn a_secret_that_is_a_pipe_is_not_waited_for() {
     let error = chap.load().unwrap_err().to_string();
     assert!(error.contains("not a regular file"), "{error}");
 }
+
+#[test]
+fn only_what_the_kernel_fails_to_read_is_no_wrong_configuration() {
+    let is_wrong = |error: anyhow::Error| as_wrong(error.context("in")).is::<ValueError>();
+    let of = |error: rustix::io::Errno| io::Error::from(error).into();
+    for passes in [rustix::io::Errno::IO, rustix::io::Errno::NFILE, rustix::io::Errno::STALE] {
+        assert!(!is_wrong(of(passes)), "{passes}");
+    }
+    for stays in [rustix::io::Errno::NOENT, rustix::io::Errno::ACCESS] {
+        assert!(is_wrong(of(stays)), "{stays}");
+    }
+    assert!(is_wrong(anyhow::anyhow!("no such key")));
+    let none = load(Path::new("/nowhere/forebay.toml")).unwrap_err();
+    assert!(none.is::<ValueError>() && none.to_string().contains("/nowhere/"), "{none:#}");
+}

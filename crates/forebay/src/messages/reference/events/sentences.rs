@@ -43,7 +43,7 @@ pub(super) const SENTENCES: [Sentences; 6] = [
             (Error, "reload: … becomes …: not done: …", "Do what it says, then reload again."),
             (
                 Error,
-                "reload: nothing changes, and a restart would fail: …",
+                "reload: nothing changes until this is right: …",
                 "Correct the configuration file.",
             ),
             (
