@@ -103,7 +103,7 @@ pub(in crate::daemon) enum Opening {
     /// It is open.
     Done(Box<Opened>),
     /// That takes longer.
-    Late(Late),
+    Late(Box<Late>),
 }
 
 /// A disk whose opening takes longer than a start waits for it.
@@ -136,6 +136,6 @@ pub(in crate::daemon) async fn open_at_start(
             opened.map(|opened| Opening::Done(Box::new(opened)))
         }
         Ok(_) => bail!("nobody could open it"),
-        Err(_) => Ok(Opening::Late(Late { spec: spec.clone(), answer })),
+        Err(_) => Ok(Opening::Late(Box::new(Late { spec: spec.clone(), answer }))),
     }
 }
