@@ -76,7 +76,7 @@ impl Limiter {
 
     /// Takes a request; true when it may go at once, and false when it is held.
     pub(crate) fn take(&mut self, request: &Request, now: Nanos) -> bool {
-        if !counts(&request.op) {
+        if !counts(&request.op) && !self.asks_about_held(request) {
             return true;
         }
         // Those after it wait longer.
@@ -95,14 +95,21 @@ impl Limiter {
         false
     }
 
+    /// Whether it asks what is allocated where something that is held changes that: it waits behind that.
+    fn asks_about_held(&self, request: &Request) -> bool {
+        let changes = |(held, _): &(Request, Nanos)| {
+            changes_data(&held.op) && held.range.overlaps(request.range)
+        };
+        request.op == Op::Allocation && self.held.iter().any(changes)
+    }
+
     /// How many of those that are held have to go before this request can be taken.
     pub(crate) fn in_the_way(&self, request: &Request) -> usize {
         if !matches!(request.op, Op::CompareAndWrite { .. }) {
             return 0;
         }
         let is_in_the_way = |(held, _): &(Request, Nanos)| {
-            let reads = matches!(held.op, Op::Read { .. } | Op::Prefetch);
-            !reads && held.range.overlaps(request.range)
+            changes_data(&held.op) && held.range.overlaps(request.range)
         };
         self.held.iter().rposition(is_in_the_way).map_or(0, |last| last + 1)
     }
@@ -146,6 +153,14 @@ impl Limiter {
         if let Some(bandwidth) = self.limits.bandwidth {
             self.bytes = self.bytes.max(earliest).plus(time(bytes(request), bandwidth));
         }
+    }
+}
+
+fn changes_data(op: &Op) -> bool {
+    match op {
+        Op::Write { .. } | Op::CompareAndWrite { .. } => true,
+        Op::Discard { .. } | Op::WriteZeroes { .. } => true,
+        Op::Read { .. } | Op::Prefetch | Op::Flush | Op::Allocation | Op::CacheState => false,
     }
 }
 
@@ -241,6 +256,26 @@ mod tests {
         assert!(limiter.take(&compare, Nanos(came)));
         assert_eq!(limiter.held() as usize, held);
         assert_eq!(limiter.deadline().0 - before.0, SECOND / 10, "the others wait for it");
+    }
+
+    #[test]
+    fn who_asks_what_is_allocated_waits_for_what_is_held_there_alone() {
+        let mut limiter = limiter(Some(10), None, Nanos(0));
+        let came = Nanos(5 * SECOND);
+        let at = |tag, start, op| Request {
+            tag: RequestTag(tag),
+            range: ByteRange::at(start, 4096),
+            op,
+        };
+        while limiter.take(&read(1, 4096), came) {}
+        assert!(limiter.take(&at(2, 0, Op::Allocation), came), "a read changes nothing");
+        assert!(!limiter.take(&at(3, 8192, Op::Discard { fua: false }), came));
+        assert!(limiter.take(&at(4, 0, Op::Allocation), came));
+        assert!(!limiter.take(&at(5, 8192, Op::Allocation), came));
+        let order: Vec<u64> =
+            std::iter::from_fn(|| limiter.next_anyway()).map(|it| it.0.tag.0).collect();
+        assert_eq!(order, [1, 3, 5]);
+        assert!(limiter.take(&at(6, 8192, Op::Allocation), came));
     }
 
     #[test]

@@ -124,6 +124,11 @@ impl Task {
         let is_read = matches!(self.work.medium, Some(Medium::Read { .. }));
         is_read || self.phase == Phase::Collecting
     }
+
+    /// True for a compare-and-write.
+    pub fn is_compare(&self) -> bool {
+        matches!(self.work.medium, Some(Medium::CompareAndWrite { .. }))
+    }
 }
 
 /// Where the data of a command go.

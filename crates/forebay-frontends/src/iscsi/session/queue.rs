@@ -7,6 +7,8 @@
 //! A disk that does not answer keeps what its tasks have. So a unit that has nothing of it may begin one task all the same,
 //! up to [`WITH_OTHERS_MAX`] over all units. Then only those of its unit go before, and those of others that have nothing:
 //! the rest wait for their own unit, and begin at the latest when that has nothing.
+//!
+//! Hosts prove by a compare-and-write that they live. It waits for none of these, and has [`COMPARE_ROOM`] beyond.
 
 use std::collections::VecDeque;
 
@@ -15,6 +17,9 @@ use forebay_core::ids::Nanos;
 
 use super::super::task::{Counted, Memory, Phase, Sink, Task};
 use super::{BYTES_MAX, Device, Response, Session, Status, WITH_OTHERS_MAX};
+
+/// Bytes that compare-and-writes may have beyond [`BYTES_MAX`]: of all that a host sends at once.
+const COMPARE_ROOM: u64 = 1 << 20;
 
 /// The tasks that wait, and the disks' memory that a session has.
 #[derive(Debug, Default)]
@@ -56,9 +61,10 @@ impl Passed {
         self.for_room.push((task.unit, task.number));
     }
 
-    fn has(&self, task: &Task) -> bool {
+    pub(super) fn has(&self, task: &Task) -> bool {
         let comes_later = |it: &(_, _)| it.0 == task.unit && task.number >= it.1;
-        task.needs_room() && self.for_room.iter().any(comes_later) || self.has_unit_of(task)
+        task.needs_room() && !task.is_compare() && self.for_room.iter().any(comes_later)
+            || self.has_unit_of(task)
     }
 
     fn has_unit_of(&self, task: &Task) -> bool {
@@ -183,6 +189,9 @@ impl Session {
     /// beside other units, but none that came later than one that waits for the same room.
     pub fn has_room(&mut self, key: u32, bytes: u64) -> bool {
         let waiting = &self.waiting;
+        if self.task(key).is_compare() && waiting.bytes + bytes <= BYTES_MAX + COMPARE_ROOM {
+            return true;
+        }
         let fits = waiting.bytes == 0 || waiting.bytes + bytes <= BYTES_MAX;
         if fits && waiting.for_room == 0 {
             return true;

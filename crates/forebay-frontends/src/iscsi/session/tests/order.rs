@@ -145,6 +145,28 @@ fn who_waits_for_room_goes_before_all_that_came_later() {
 }
 
 #[test]
+fn a_compare_and_write_waits_for_no_room_that_others_have_or_wait_for() {
+    let mut world = World::one(Rules::default());
+    world.send(0, command(WRITE, 1, 1, 512), &[7; 512]);
+    world.send(0, command(READ, 2, 4, 2048), &[]);
+    let mut asked = command(0x89, 7, 0, 1024);
+    let Request::Command(it) = &mut asked.request else { unreachable!() };
+    (it.cdb[13], it.writes) = (1, true);
+    world.send(0, asked, &[]);
+    let session = &mut world.sessions[0];
+    let [write, read, compare] = [1, 2, 7].map(|tag| session.tasks.find(tag).unwrap());
+    session.charge(write, BYTES_MAX);
+    assert!(!session.has_room(read, 2048));
+    assert!(session.has_room(compare, 1024));
+    let mut passed = Passed::default();
+    passed.for_room(session.task(read));
+    assert!(!passed.has(session.task(compare)) && passed.has(session.task(read)));
+    // They have an end, too.
+    session.charge(write, 1 << 20);
+    assert!(!session.has_room(compare, 1024));
+}
+
+#[test]
 fn a_read_at_the_head_of_the_queue_lets_one_that_came_before_have_the_room() {
     let mut world = World::one(Rules::default());
     world.send(0, command(WRITE, 1, 1, 512), &[7; 512]);
