@@ -196,11 +196,9 @@ impl Connection {
     }
 
     /// The session cannot go on where it was to enter.
-    fn end_away(&mut self) {
-        let device = self.device.clone();
-        let mut device = lock(&device);
+    fn end_away(&mut self, device: &mut Device) {
         self.phase = Phase::Closed;
-        self.session.end(&mut device);
+        self.session.end(device);
         device.leave(self.session.member());
     }
 

@@ -108,7 +108,10 @@ impl Client for Connection {
     }
 
     fn enter(&mut self, cx: &mut Context<'_>, id: u32, tokens: Tokens) -> io::Result<()> {
-        self.link.enter(cx, id, tokens).inspect_err(|_| self.end_away())?;
+        if let Err(error) = self.link.enter(cx, id, tokens) {
+            self.with(cx, |connection, _, device| connection.end_away(device));
+            return Err(error);
+        }
         self.heard = cx.now;
         self.blocked_at = self.blocked_at.map(|_| cx.now);
         self.session.come_back(cx.now);
