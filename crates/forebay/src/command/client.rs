@@ -18,6 +18,7 @@ use tokio::net::UnixStream;
 use crate::config::pools::is_same;
 use crate::config::values::Name;
 use crate::config::{self, DaemonSpec};
+use crate::daemon::THREADS_MAX;
 use crate::daemon::api::{ApiError, DaemonInfo, DiskInfo, RefusedDisk};
 use crate::daemon::preflight;
 
@@ -408,7 +409,8 @@ pub(crate) async fn find_refusing(
 /// Runs `work` on a small runtime of this thread. What it began beside, and has not waited for, may wait for storage that
 /// hangs: nobody waits for that.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(THREADS_MAX).build()?;
     let done = runtime.block_on(work);
     runtime.shutdown_background();
     done

@@ -307,6 +307,9 @@ async fn open_flash(
     Ok((spec, news))
 }
 
+/// Threads for what may block: some are left for those whose storage answers.
+pub const THREADS_MAX: usize = questions::OUT_MAX + 256;
+
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
 /// Time that opening one of several may take at the start, which may write a torn image again. What takes longer, or hangs, is

@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::control::lock;
 
-/// Questions that are out at a time: some threads are left for those whose storage answers.
-const OUT_MAX: usize = 256;
+/// Questions that are out at a time: two for each of the most disks of a host.
+pub(super) const OUT_MAX: usize = 1024;
 /// Time that flash has to answer whoever changes something.
 pub(super) const FLASH_MAX: Duration = Duration::from_secs(10);
 /// The same at a start, when paths to storage may have to be found first.
