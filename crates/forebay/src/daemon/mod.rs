@@ -86,9 +86,9 @@ pub mod vhost_user;
 mod watch;
 mod while_starting;
 
-use crate::config::DaemonSpec;
 use crate::config::sources::another;
 use crate::config::values::Access;
+use crate::config::{DaemonSpec, DiskSpec};
 use api::DaemonInfo;
 use control::ControlState;
 use flash::{Flash, FlashGuard};
@@ -312,10 +312,6 @@ pub const THREADS_MAX: usize = questions::OUT_MAX + 256;
 
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
-/// Time that opening one of several may take at the start, which may write a torn image again. What takes longer, or hangs, is
-/// served when it is open, and keeps the others from their clients no longer.
-const OPENING_MAX: Duration = Duration::from_secs(60);
-
 /// A start that waits for the names of hosts asks systemd for time this often. Messages of many disks at once would leave no
 /// room for the one that it is ready.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -331,7 +327,7 @@ async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
     let spec = opener.spec();
     // Who has one disk waits for it.
     let is_alone = spec.disks.len() == 1;
-    let patience = if is_alone { Duration::MAX } else { OPENING_MAX };
+    let patience = if is_alone { Duration::MAX } else { opening_max(&spec.disks) };
     let mut coming = spec.disks.iter().enumerate().zip(answers(opener, &spec, is_alone));
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
@@ -377,6 +373,15 @@ async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
     attach_disks(control, ready).await?;
     late.into_iter().for_each(|disk| disk.follow(control));
     Ok(())
+}
+
+/// Time that opening one of several may take at the start, which may write a torn image again, and reads what the cache and the
+/// log have. What takes longer, or hangs, is served when it is open, and keeps the others from their clients no longer. systemd
+/// gives a start more than that.
+fn opening_max(disks: &[DiskSpec]) -> Duration {
+    let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
+    let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());
+    (Duration::from_secs(60) + to_read).min(Duration::from_secs(240))
 }
 
 /// Asks the storage and flash of all disks at once whether they answer: many that hang keep no other from being opened for
