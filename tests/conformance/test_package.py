@@ -300,7 +300,7 @@ def the_package_is_installed_upgraded_removed_and_purged(bed):
     h.shutdown()
     end(process)
 
-    debian.install(next_version(bed, debian.package))
+    assert "does not start the service" not in debian.install(next_version(bed, debian.package))
     with open(debian.path("/etc/forebay/forebay.toml")) as f:
         assert f.read() == config, "an upgrade leaves the administrator's file alone"
     with open(debian.path("/usr/lib/systemd/system/forebay.service")) as f:

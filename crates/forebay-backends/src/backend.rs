@@ -165,8 +165,8 @@ pub trait Backend: Send {
     }
 
     /// Reads a little of what it holds, so that nothing else is taken for it when it comes back after the loss of a session.
-    /// Where it cannot be lost, or [waits](Backend::hold_changes), that does nothing. May wait some seconds. Call it before the
-    /// backend is attached, and after all that others write there.
+    /// Where it cannot be lost, that does nothing, and where it [waits](Backend::hold_changes), before or after, it has nothing.
+    /// May wait some seconds. Call it before the backend is attached, and after all that others write there.
     ///
     /// # Errors
     /// The session is lost. `TimedOut`: it takes too long to read so much, and what comes back may not be known again; all

@@ -165,7 +165,7 @@ fn known(
         Err(Unknown::Changed(page)) => {
             let what = format!(
                 "the export came back with something else in its bytes {} to {}, where this disk has not written: if it is \
-                 another image, serve the one that was there before; if somebody has changed this one, restart the disk",
+                 another image, serve the one that was there before; if somebody has changed this one, drop the disk's cache",
                 page.start, page.end
             );
             Err(Error::new(ErrorKind::Unsuitable, what).into())

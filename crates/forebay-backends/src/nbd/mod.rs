@@ -448,8 +448,8 @@ impl Backend for NbdBackend {
 
     fn take_samples(&mut self) -> io::Result<()> {
         let State::Connected(new) = &self.state else { unreachable!("before it is attached") };
+        // What a former process sent may still change any page.
         if matches!(self.hold, Hold::Wanted(_)) {
-            // What a former process sent may still change any page.
             return Ok(());
         }
         // The session will find that it has ended, and there will be another.
@@ -478,6 +478,7 @@ impl Backend for NbdBackend {
             return None;
         }
         self.hold = Hold::Wanted(self.uri.fence);
+        self.forget_samples();
         Some(self.uri.fence)
     }
 

@@ -197,6 +197,10 @@ impl Connection {
 
     /// The session cannot go on where it was to enter.
     fn end_away(&mut self, device: &mut Device) {
+        if self.phase == Phase::Closed {
+            // Its initiator has begun another session meanwhile.
+            return;
+        }
         self.phase = Phase::Closed;
         self.session.end(device);
         device.leave(self.session.member());

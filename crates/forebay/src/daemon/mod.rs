@@ -19,12 +19,10 @@
 //! storage within `shut_down::DRAIN_TIME_MAX`, pools note how they were left, shards end, sockets go. Where everything is then, and
 //! whether it is safe, says `ending.rs`.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use forebay_host::events::{EventSender, Severity};
 use forebay_host::folders;
 use forebay_host::pool::LOCK_WAIT;
@@ -32,9 +30,8 @@ use forebay_host::population::Population;
 use forebay_io::file::OpenFile;
 use forebay_io::reactor::ReactorKind;
 use forebay_shard::{DiskHandle, ShardHandle};
-use refused::Opening;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 mod advice;
@@ -79,6 +76,7 @@ mod settings;
 mod shards;
 mod sharing;
 mod shut_down;
+mod start;
 mod systemd;
 pub mod unix;
 mod unlisted;
@@ -86,16 +84,16 @@ pub mod vhost_user;
 mod watch;
 mod while_starting;
 
+use crate::config::DaemonSpec;
 use crate::config::sources::another;
 use crate::config::values::Access;
-use crate::config::{DaemonSpec, DiskSpec};
 use api::DaemonInfo;
 use control::ControlState;
 use flash::{Flash, FlashGuard};
 use frontends::Frontends;
 use inherited::Inherited;
-use opener::{Opener, Ready};
-use questions::{START_MAX, Silence};
+use opener::Opener;
+use questions::START_MAX;
 use unix::UnixSocket;
 use watch::Watch;
 
@@ -170,7 +168,7 @@ impl Daemon {
             ControlState::new(about, opener.clone(), frontends, watch, (log, events.clone()));
         let control = Arc::new(control);
         http::open(&control).await;
-        serve_disks(&control).await?;
+        start::serve_disks(&control).await?;
         drop(starting);
         let sources = spec.sources.clone();
         let settle = move || sources.map_or(Ok(()), |sources| sources.settle());
@@ -309,139 +307,6 @@ async fn open_flash(
 
 /// Threads for what may block: some are left for those whose storage answers.
 pub const THREADS_MAX: usize = questions::OUT_MAX + 256;
-
-/// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
-const OPENED_AT_A_TIME: usize = 16;
-/// A start that waits for the names of hosts asks systemd for time this often. Messages of many disks at once would leave no
-/// room for the one that it is ready.
-const TOLD_EVERY: Duration = Duration::from_millis(500);
-
-/// Opens every disk, then lets clients find those that can be served.
-///
-/// # Errors
-/// None can, or something is wrong that is not the matter of one disk.
-async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
-    let opener = &control.opener;
-    let mut ready = Vec::new();
-    let (mut late, mut first_refusal) = (Vec::new(), None);
-    let spec = opener.spec();
-    // Who has one disk waits for it.
-    let is_alone = spec.disks.len() == 1;
-    let patience = if is_alone { Duration::MAX } else { opening_max(&spec.disks) };
-    let mut coming = spec.disks.iter().enumerate().zip(answers(opener, &spec, is_alone));
-    let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
-    loop {
-        for ((index, disk), answers) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
-            let (opener, of) = (opener.clone(), disk.clone());
-            let opened = tokio::spawn(async move {
-                answers.await?.map_err(refused::silent)?;
-                refused::open_at_start(&opener, &of, patience).await
-            });
-            opening.push_back((index, disk, opened));
-        }
-        let Some((index, disk, opened)) = opening.pop_front() else { break };
-        // What is wrong with one disk, or with its shard, keeps no other from its clients.
-        let opened = opened.await.unwrap_or_else(|panicked| Err(panicked.into()));
-        systemd::starting(index + 1, spec.disks.len());
-        let taken = match opened {
-            Ok(Opening::Done(opened)) => opener.hand_over(disk, *opened).await,
-            Ok(Opening::Late(disk)) => {
-                late.push(disk);
-                Err(anyhow!(reopen::TAKES_LONG))
-            }
-            Err(error) => Err(error),
-        };
-        match taken {
-            Ok(taken) => ready.push(taken),
-            Err(error) => {
-                control.refuse(disk, &error);
-                // Nobody decides through a daemon that does not run.
-                let reason = opener::reason(&error);
-                first_refusal.get_or_insert(format!("disk '{}': {reason}", disk.name));
-            }
-        }
-    }
-    if let Some(reason) = first_refusal.filter(|_| ready.is_empty() && late.is_empty()) {
-        let sources = spec.sources.as_ref().filter(|sources| !sources.changes.is_empty());
-        // Nobody can take them back from a daemon that does not run.
-        let kept = sources.and_then(|sources| sources.kept.as_ref()).map_or(String::new(), |path| {
-            let path = path.display();
-            format!("\nchanges that were made while Forebay ran count, too; to start without them, move {path} away")
-        });
-        bail!("{reason}{kept}");
-    }
-    attach_disks(control, ready).await?;
-    late.into_iter().for_each(|disk| disk.follow(control));
-    Ok(())
-}
-
-/// Time that opening one of several may take at the start, which may write a torn image again, and reads what the cache and the
-/// log have. What takes longer, or hangs, is served when it is open, and keeps the others from their clients no longer. systemd
-/// gives a start more than that.
-fn opening_max(disks: &[DiskSpec]) -> Duration {
-    let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
-    let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());
-    (Duration::from_secs(60) + to_read).min(Duration::from_secs(240))
-}
-
-/// Asks the storage and flash of all disks at once whether they answer: many that hang keep no other from being opened for
-/// longer than one.
-fn answers(
-    opener: &Arc<Opener>,
-    spec: &DaemonSpec,
-    is_alone: bool,
-) -> std::vec::IntoIter<JoinHandle<Result<(), Silence>>> {
-    let room = Arc::new(Semaphore::new(questions::AT_ONCE));
-    let asked = spec.disks.iter().map(|disk| {
-        let (opener, of, room) = (opener.clone(), disk.clone(), room.clone());
-        tokio::spawn(async move {
-            if is_alone {
-                return Ok(());
-            }
-            // Flash that has not answered in time is not waited for once more.
-            if opener.flash.is_silent(&of) && of.unplaced.is_none() {
-                return Err(Silence::Late);
-            }
-            let _room = room.acquire().await;
-            opener.wait_for_answers(&of, START_MAX).await
-        })
-    });
-    asked.collect::<Vec<_>>().into_iter()
-}
-
-/// Lets clients find disks that were opened.
-///
-/// # Errors
-/// They find none anywhere.
-async fn attach_disks(control: &ControlState, ready: Vec<Ready>) -> Result<()> {
-    systemd::attaching();
-    control.frontends.look_up(&control.opener.spec()).await;
-    let mut missing = Vec::new();
-    let mut is_found = false;
-    let mut told = Instant::now();
-    for disk in ready {
-        if told.elapsed() >= TOLD_EVERY {
-            systemd::attaching();
-            told = Instant::now();
-        }
-        let name = disk.name.clone();
-        match control.serve(disk).await {
-            Ok(()) => is_found = true,
-            Err(error) => {
-                is_found |= control.is_found(&name.0);
-                missing.push((name, error));
-            }
-        }
-    }
-    if !is_found && !missing.is_empty() {
-        // A start that nobody can use is none.
-        return Err(missing.swap_remove(0).1);
-    }
-    for (name, error) in missing {
-        refused::not_everywhere(control, &name.0, &error);
-    }
-    Ok(())
-}
 
 /// Each connection is a file: as many as the administrator allows at all. A refusal costs connections, nothing else.
 fn allow_many_files() {

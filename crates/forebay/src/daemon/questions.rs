@@ -172,7 +172,7 @@ impl Questions {
         }
     }
 
-    /// Asks the same about each of several, at once, and waits so long for all of them.
+    /// Asks the same about each of several, at once, and waits so long for all of them, or for each [`AT_ONCE`].
     pub(super) async fn ask_each<K: Clone, T: Send + 'static, Q>(
         &self,
         of: impl IntoIterator<Item = (K, About)>,
@@ -182,13 +182,12 @@ impl Questions {
     where
         Q: FnOnce() -> T + Send + 'static,
     {
-        let (room, give_up) = (Arc::new(Semaphore::new(AT_ONCE)), Instant::now() + patience);
+        let room = Arc::new(Semaphore::new(AT_ONCE));
         let asked = of.into_iter().map(|(key, about)| {
             let (questions, question, room) = (self.clone(), question(&key), room.clone());
             let ask = async move {
                 let _room = room.acquire().await;
-                let left = give_up.saturating_duration_since(Instant::now());
-                questions.ask(about, left, question).await
+                questions.ask(about, patience, question).await
             };
             (key, tokio::spawn(ask))
         });

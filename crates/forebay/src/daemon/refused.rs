@@ -33,7 +33,7 @@ use crate::config::DiskSpec;
 mod finish;
 
 use finish::{Done, finish, finish_late};
-pub(super) use finish::{Opening, open_at_start};
+pub(super) use finish::{Opening, first_open, open_at_start};
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
@@ -321,7 +321,12 @@ pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&Refused
     };
     let tried: Vec<_> = tried.filter(is_free).collect();
     for (disk, answers) in state.opener.wait_for_each(tried, ANSWER_MAX).await {
-        if answers.is_err() || state.is_at_work(&disk.name.0) {
+        if let Err(why) = answers {
+            // It may have other storage by now than it was refused for.
+            refuse_silent(state, &disk.name.0, why);
+            continue;
+        }
+        if state.is_at_work(&disk.name.0) {
             continue;
         }
         let Ok(_one) = state.opening_turn().await else { continue };

@@ -190,6 +190,7 @@ impl Session {
     pub fn has_room(&mut self, key: u32, bytes: u64) -> bool {
         let waiting = &self.waiting;
         if self.task(key).is_compare() && waiting.bytes + bytes <= BYTES_MAX + COMPARE_ROOM {
+            self.note_room(key, true);
             return true;
         }
         let fits = waiting.bytes == 0 || waiting.bytes + bytes <= BYTES_MAX;

@@ -18,10 +18,9 @@
 //! **Invariant:** before the session is committed nothing is given up that a former run left, but a cache, and a sample of primary
 //! storage that is repaired. A start that fails or dies at any step is followed by another one that finds the same.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use forebay_backends::{Backend, Probe};
 use forebay_core::config::Config;
 use forebay_host::events::Severity;
@@ -43,10 +42,6 @@ pub(super) use memory::{check_memory, check_spec, ram_room};
 use opened::OnFlash;
 pub(super) use opened::Opened;
 use session::PoolDoor;
-
-/// What a server is told of that is too slow to say what its export holds.
-const NOT_KNOWN_AGAIN: &str = "primary storage has not answered reads for ten seconds: should it come back with another image, \
-    Forebay may not notice that";
 
 /// What is worth telling of how a disk was opened.
 type Notes = Vec<(Severity, String)>;
@@ -82,17 +77,10 @@ pub(super) fn open(
     state: Option<&Path>,
 ) -> Result<Opened> {
     let (opening, who) = Opening::primary_storage(spec, state)?;
-    let mut opened = match pool {
+    match pool {
         None => opening.without_flash(who),
         Some((shared, owner)) => opening.on_flash(who, PoolDoor { shared, owner }),
-    }?;
-    // Nobody but the disk writes there from now on, unless changes have to wait.
-    if let Err(error) = opened.backend.take_samples() {
-        // Whatever serves there next was not judged.
-        ensure!(error.kind() == ErrorKind::TimedOut, "its connection was lost meanwhile: {error}");
-        opened.notes.push((Severity::Warning, NOT_KNOWN_AGAIN.to_owned()));
     }
-    Ok(opened)
 }
 
 impl Opening<'_> {
@@ -101,6 +89,7 @@ impl Opening<'_> {
         let memory = memory::memory(&engine, None)?;
         let takes_over = self.spec.take_over.map(|disk| disk.0);
         let (name, Identified { probe, place }) = (&self.spec.name.0, who);
+        self.take_samples()?;
         // Nothing fails after this: it may take the place of another disk.
         let alone = Alone::begin(probe, place, name, takes_over, self.state, &mut self.notes)?;
         self.hold_changes(alone.is_unanswered);

@@ -1,5 +1,7 @@
 //! Primary storage of a disk that is opened: is it there, is it raw, does another disk have it, what did a former run lose?
 
+use std::io::ErrorKind;
+
 use anyhow::{Context, Result, ensure};
 use forebay_backends::{OpenOptions, Properties, Uri};
 use forebay_core::config::{BackendTraits, Config};
@@ -10,6 +12,10 @@ use forebay_host::pool::{LOCK_WAIT, host};
 use super::{Identified, Notes, Opening};
 use crate::config::DiskSpec;
 use crate::daemon::raw;
+
+/// What is told of a server that is too slow to say what its export holds.
+const NOT_KNOWN_AGAIN: &str = "primary storage has not answered reads for ten seconds: should it come back with another image, \
+    Forebay may not notice that";
 
 impl<'a> Opening<'a> {
     /// Opens and locks primary storage, and finds out who it is.
@@ -40,6 +46,20 @@ impl<'a> Opening<'a> {
         let config = Config { index_salt, ..spec.engine_config(traits(spec, properties)) };
         let opening = Opening { spec, state, config, notes, unreported_loss, lock, backend };
         Ok((opening, Identified { probe, place }))
+    }
+
+    /// Reads what primary storage is known by when it comes back. Nobody but the disk writes there from now on, unless changes
+    /// have to wait. It has been judged, and nothing is noted of that yet: a start that fails here leaves what it found.
+    ///
+    /// # Errors
+    /// The connection was lost: whatever is served next was not judged.
+    pub(super) fn take_samples(&mut self) -> Result<()> {
+        if let Err(error) = self.backend.take_samples() {
+            let is_slow = error.kind() == ErrorKind::TimedOut;
+            ensure!(is_slow, "the connection to primary storage was lost meanwhile: {error}");
+            self.notes.push((Severity::Warning, NOT_KNOWN_AGAIN.to_owned()));
+        }
+        Ok(())
     }
 
     /// Lets changes of primary storage wait when it may still carry out what a former process sent.

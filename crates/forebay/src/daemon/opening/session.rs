@@ -92,6 +92,7 @@ impl Opening<'_> {
         examined.put_journal_in_place(&found.record(number), before, &mut self.notes)?;
         let is_unanswered = examined.is_unanswered();
         self.hold_changes(is_unanswered);
+        self.take_samples()?;
         self.notes.extend(examined.notes());
         self.notes.extend(reservations.note());
         let (evidence, keeps_cache) = (examined.evidence(), examined.keeps_cache());

@@ -164,6 +164,9 @@ fn a_compare_and_write_waits_for_no_room_that_others_have_or_wait_for() {
     // They have an end, too.
     session.charge(write, 1 << 20);
     assert!(!session.has_room(compare, 1024));
+    session.discharge(write);
+    assert!(session.has_room(compare, 1024) && session.has_room(read, 2048));
+    assert!(!session.task(compare).waits_for_room);
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! The disks of a start: opened side by side, then found by clients.
+//!
+//! ```text
+//!   all ─► asked whether storage and flash answer ─► opened, some at a time ─┬─ open ──► its shard ─► clients find it
+//!             └─ do not: refused, tried again later                          └─ takes long ─► served when it is open
+//! ```
+//! What is wrong with one disk, or hangs, keeps no other from its clients for long. As long as none is open, all are waited for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::control::ControlState;
+use super::opener::{Opener, Ready};
+use super::opening::Opened;
+use super::questions::{START_MAX, Silence};
+use super::refused::Opening;
+use super::{opener, questions, refused, systemd};
+use crate::config::{DaemonSpec, DiskSpec};
+
+/// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
+const OPENED_AT_A_TIME: usize = 16;
+/// A start that waits for the names of hosts asks systemd for time this often. Messages of many disks at once would leave no
+/// room for the one that it is ready.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// Opens every disk, then lets clients find those that can be served.
+///
+/// # Errors
+/// None can, or something is wrong that is not the matter of one disk.
+pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
+    let opener = &control.opener;
+    let mut found = Found::default();
+    let mut late = Vec::new();
+    let spec = opener.spec();
+    // Who has one disk waits for it.
+    let is_alone = spec.disks.len() == 1;
+    let patience = if is_alone { Duration::MAX } else { opening_max(&spec.disks) };
+    let mut coming = spec.disks.iter().enumerate().zip(answers(opener, &spec, is_alone));
+    let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
+    loop {
+        for ((index, disk), answers) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
+            let (opener, of) = (opener.clone(), disk.clone());
+            let opened = tokio::spawn(async move {
+                answers.await?.map_err(refused::silent)?;
+                refused::open_at_start(&opener, &of, patience).await
+            });
+            opening.push_back((index, disk, opened));
+        }
+        let Some((index, disk, opened)) = opening.pop_front() else { break };
+        // What is wrong with one disk, or with its shard, keeps no other from its clients.
+        let opened = opened.await.unwrap_or_else(|panicked| Err(panicked.into()));
+        systemd::starting(index + 1, spec.disks.len());
+        match opened {
+            Ok(Opening::Done(opened)) => found.take(control, disk, Ok(*opened)).await,
+            Ok(Opening::Late(disk)) => late.push(disk),
+            Err(error) => found.take(control, disk, Err(error)).await,
+        }
+    }
+    while found.ready.is_empty() && !late.is_empty() {
+        // Nobody has to wait for others.
+        let (disk, opened) = refused::first_open(&mut late).await;
+        found.take(control, &disk, opened).await;
+    }
+    if let Some(reason) = found.first_refusal.filter(|_| found.ready.is_empty()) {
+        let sources = spec.sources.as_ref().filter(|sources| !sources.changes.is_empty());
+        // Nobody can take them back from a daemon that does not run.
+        let kept = sources.and_then(|sources| sources.kept.as_ref()).map_or(String::new(), |path| {
+            let path = path.display();
+            format!("\nchanges that were made while Forebay ran count, too; to start without them, move {path} away")
+        });
+        bail!("{reason}{kept}");
+    }
+    late.iter().for_each(|disk| disk.refuse(control));
+    attach_disks(control, found.ready, !late.is_empty()).await?;
+    late.into_iter().for_each(|disk| disk.follow(control));
+    Ok(())
+}
+
+/// What came of opening them.
+#[derive(Default)]
+struct Found {
+    /// Those that are on their shards.
+    ready: Vec<Ready>,
+    /// Why the first one is not served.
+    first_refusal: Option<String>,
+}
+
+impl Found {
+    /// Hands a disk to its shard, or refuses it.
+    async fn take(&mut self, control: &ControlState, disk: &DiskSpec, opened: Result<Opened>) {
+        let taken = match opened {
+            Ok(opened) => control.opener.hand_over(disk, opened).await,
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(taken) => self.ready.push(taken),
+            Err(error) => {
+                control.refuse(disk, &error);
+                // Nobody decides through a daemon that does not run.
+                let reason = opener::reason(&error);
+                self.first_refusal.get_or_insert(format!("disk '{}': {reason}", disk.name));
+            }
+        }
+    }
+}
+
+/// Time that opening one of several may take at the start, which may write a torn image again, and reads what the cache and the
+/// log have. What takes longer, or hangs, is served when it is open, and keeps the others from their clients no longer. systemd
+/// gives a start more than that.
+fn opening_max(disks: &[DiskSpec]) -> Duration {
+    let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
+    let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());
+    (Duration::from_secs(60) + to_read).min(Duration::from_secs(240))
+}
+
+/// Asks the storage and flash of all disks at once whether they answer: many that hang keep no other from being opened for
+/// longer than one.
+fn answers(
+    opener: &Arc<Opener>,
+    spec: &DaemonSpec,
+    is_alone: bool,
+) -> std::vec::IntoIter<JoinHandle<Result<(), Silence>>> {
+    let room = Arc::new(Semaphore::new(questions::AT_ONCE));
+    let asked = spec.disks.iter().map(|disk| {
+        let (opener, of, room) = (opener.clone(), disk.clone(), room.clone());
+        tokio::spawn(async move {
+            if is_alone {
+                return Ok(());
+            }
+            // Flash that has not answered in time is not waited for once more.
+            if opener.flash.is_silent(&of) && of.unplaced.is_none() {
+                return Err(Silence::Late);
+            }
+            let _room = room.acquire().await;
+            opener.wait_for_answers(&of, START_MAX).await
+        })
+    });
+    asked.collect::<Vec<_>>().into_iter()
+}
+
+/// Lets clients find disks that were opened.
+///
+/// # Errors
+/// They find none anywhere, and no more come.
+async fn attach_disks(control: &ControlState, ready: Vec<Ready>, more_come: bool) -> Result<()> {
+    systemd::attaching();
+    control.frontends.look_up(&control.opener.spec()).await;
+    let mut missing = Vec::new();
+    let mut is_found = more_come;
+    let mut told = Instant::now();
+    for disk in ready {
+        if told.elapsed() >= TOLD_EVERY {
+            systemd::attaching();
+            told = Instant::now();
+        }
+        let name = disk.name.clone();
+        match control.serve(disk).await {
+            Ok(()) => is_found = true,
+            Err(error) => {
+                is_found |= control.is_found(&name.0);
+                missing.push((name, error));
+            }
+        }
+    }
+    if !is_found && !missing.is_empty() {
+        // A start that nobody can use is none.
+        return Err(missing.swap_remove(0).1);
+    }
+    for (name, error) in missing {
+        refused::not_everywhere(control, &name.0, &error);
+    }
+    Ok(())
+}
