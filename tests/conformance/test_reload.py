@@ -424,6 +424,12 @@ def a_secret_that_cannot_be_used_costs_a_start_its_target_alone(bed):
     os.chmod(bed.path("secret"), 0o600)
     inquiry = ["iscsi-inq", "iscsi://user%%the first secret@%s/iqn.2026-01.test:t/0" % portal]
     eventually(lambda: bed.run(inquiry, code=None).returncode == 0, "the target is served then")
+    # Nor does it keep others from being changed.
+    os.chmod(bed.path("secret"), 0o644)
+    served.write(disk(bed, "a", 'iops-limit = 1000\n'), more=text)
+    said = served.reload(code=1)
+    assert said["a"] == ("changed", None) and "chmod 600" in said[None][1], said
+    assert bed.run(inquiry, code=None).returncode == 0, "with the secret of before"
     assert served.server.stop() == 0
 
 

@@ -144,16 +144,19 @@ fn read(path: &Path, parse: impl Fn(&str, Name) -> Result<DaemonSpec>) -> Result
 
 /// What a file says wrongly is as wrong as on the command line, and so is a file that is not there. Only what the kernel fails
 /// to read may be read in a moment.
-fn as_wrong(error: anyhow::Error) -> anyhow::Error {
+pub(super) fn as_wrong(error: anyhow::Error) -> anyhow::Error {
+    use rustix::io::Errno;
     let may_pass = |error: &io::Error| {
-        let is_place = matches!(
-            error.kind(),
-            io::ErrorKind::NotFound
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::NotADirectory
-                | io::ErrorKind::IsADirectory
-        );
-        error.raw_os_error().is_some() && !is_place
+        let passing = [
+            Errno::IO,
+            Errno::NOMEM,
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::STALE,
+            Errno::AGAIN,
+            Errno::TIMEDOUT,
+        ];
+        Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
     };
     match error.chain().any(|cause| cause.downcast_ref().is_some_and(may_pass)) {
         true => error,

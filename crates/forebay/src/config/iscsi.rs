@@ -291,7 +291,7 @@ pub fn check(targets: &[IscsiSpec]) -> Result<(), ValueError> {
 ///
 /// # Errors
 /// As [`ChapSpec::load`].
-pub fn check_secrets(targets: &[IscsiSpec]) -> Result<(), ValueError> {
+pub fn check_secrets(targets: &[IscsiSpec]) -> anyhow::Result<()> {
     let all = targets.iter().flat_map(|target| [&target.chap, &target.mutual_chap]);
     all.flatten().try_for_each(|chap| chap.load().map(drop))
 }
@@ -301,17 +301,18 @@ impl ChapSpec {
     ///
     /// # Errors
     /// The file cannot be read, others may read it, or the secret is too short.
-    pub fn load(&self) -> Result<Credentials, ValueError> {
+    pub fn load(&self) -> anyhow::Result<Credentials> {
         use std::os::unix::fs::MetadataExt;
         let path: &Path = &self.secret_file;
         let shown = path.display();
         let failed = |error: std::io::Error| {
-            ValueError(format!("cannot read the CHAP secret file {shown}: {error}"))
+            let what = format!("cannot read the CHAP secret file {shown}");
+            super::file::as_wrong(anyhow::Error::new(error).context(what))
         };
         let found = std::fs::metadata(path).map_err(failed)?;
         if found.mode() & 0o077 != 0 {
             let why = format!("the CHAP secret file {shown} may be read by others; chmod 600 it");
-            return Err(ValueError(why));
+            return Err(ValueError(why).into());
         }
         let mut secret = super::file::bytes_of(path).map_err(failed)?;
         while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -319,9 +320,10 @@ impl ChapSpec {
         }
         let len = secret.len();
         if !(SECRET_MIN..=255).contains(&len) {
-            return Err(ValueError(format!(
+            let why = format!(
                 "the CHAP secret in {shown} has {len} bytes; {SECRET_MIN} to 255 are allowed"
-            )));
+            );
+            return Err(ValueError(why).into());
         }
         Ok(Credentials { name: self.user.clone(), secret })
     }

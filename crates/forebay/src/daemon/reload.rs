@@ -136,8 +136,6 @@ fn tell_undone(state: &ControlState, found: &[Difference], changes: &[Change]) {
 /// # Errors
 /// What would.
 pub(super) async fn prepared(state: &Arc<ControlState>, spec: DaemonSpec) -> Result<DaemonSpec> {
-    let targets = spec.targets.clone();
-    tokio::task::spawn_blocking(move || config::iscsi::check_secrets(&targets)).await??;
     let (served, open) =
         (placement::served(state, &state.opener.spec()), state.opener.flash.pools());
     let questions = &state.opener.questions;
