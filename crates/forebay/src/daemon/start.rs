@@ -57,7 +57,7 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
         systemd::starting(index + 1, spec.disks.len());
         match opened {
             Ok(Opening::Done(opened)) => found.take(control, disk, Ok(*opened)).await,
-            Ok(Opening::Late(disk)) => late.push(disk),
+            Ok(Opening::Late(disk)) => late.push(*disk),
             Err(error) => found.take(control, disk, Err(error)).await,
         }
     }

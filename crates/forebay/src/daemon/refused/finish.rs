@@ -131,7 +131,7 @@ impl Late {
 }
 
 /// Waits until one of several is open, or cannot be opened, and takes it out.
-pub(in crate::daemon) async fn first_open(late: &mut Vec<Box<Late>>) -> (DiskSpec, Result<Opened>) {
+pub(in crate::daemon) async fn first_open(late: &mut Vec<Late>) -> (DiskSpec, Result<Opened>) {
     let (at, answer) = poll_fn(|cx| {
         let answers = late.iter_mut().enumerate();
         let mut came = answers.map(|(at, it)| Pin::new(&mut it.answer).poll(cx).map(|it| (at, it)));
