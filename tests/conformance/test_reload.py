@@ -410,11 +410,12 @@ def other_chap_secrets_count_from_the_next_login_on(bed):
 
 @test(forebay_only=True)
 def a_secret_that_cannot_be_used_costs_a_start_its_target_alone(bed):
-    images(bed, "a")
+    images(bed, "a", "b")
     portal = "127.0.0.1:%d" % free_port()
-    with open(bed.path("secret"), "w", opener=lambda path, flags: os.open(path, flags, 0o644)) as f:
-        f.write("the first secret")
-    text = '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.test:t"\nchap-user = "user"\nchap-secret-file = "%s"\n' % (
+    for name in ("secret", "other"):
+        with open(bed.path(name), "w", opener=lambda path, flags: os.open(path, flags, 0o644)) as f:
+            f.write("the first secret")
+    text = '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.test:t"\ndisks = ["a"]\nchap-user = "user"\nchap-secret-file = "%s"\n' % (
         portal, bed.path("secret"))
     served = Served(bed, disk(bed, "a"), more=text)
     client(bed, "a").pread(4096, 0)
@@ -430,6 +431,16 @@ def a_secret_that_cannot_be_used_costs_a_start_its_target_alone(bed):
     said = served.reload(code=1)
     assert said["a"] == ("changed", None) and "chmod 600" in said[None][1], said
     assert bed.run(inquiry, code=None).returncode == 0, "with the secret of before"
+    # One more target with it is told of before, and costs nobody anything.
+    other = text.replace(portal, "127.0.0.1:%d" % free_port()).replace("test:t", "test:other").replace('"a"', '"b"')
+    other = other.replace(bed.path("secret"), bed.path("other"))
+    os.chmod(bed.path("secret"), 0o600)
+    served.write(disk(bed, "a", 'iops-limit = 1000\n'), disk(bed, "b"), more=text + other)
+    for options in (["--dry-run"], []):
+        command = [bed.program, "reload", "--json", "--control", served.control, *options]
+        said = bed.run(command, code=None).stdout
+        assert "chmod 600" in said, said
+    assert bed.run(inquiry, code=None).returncode == 0
     assert served.server.stop() == 0
 
 

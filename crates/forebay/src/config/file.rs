@@ -155,6 +155,9 @@ pub(super) fn as_wrong(error: anyhow::Error) -> anyhow::Error {
             Errno::STALE,
             Errno::AGAIN,
             Errno::TIMEDOUT,
+            Errno::NOTCONN,
+            Errno::HOSTDOWN,
+            Errno::HOSTUNREACH,
         ];
         Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
     };

@@ -33,7 +33,7 @@ use crate::config::DiskSpec;
 mod finish;
 
 use finish::{Done, finish, finish_late};
-pub(super) use finish::{Opening, first_open, open_at_start};
+pub(super) use finish::{Opening, open_at_start};
 
 /// Places where clients do not find a disk are tried so often.
 const TRY_EVERY: Duration = Duration::from_secs(10);
@@ -321,19 +321,17 @@ pub(super) async fn try_again(state: &Arc<ControlState>, which: impl Fn(&Refused
     };
     let tried: Vec<_> = tried.filter(is_free).collect();
     for (disk, answers) in state.opener.wait_for_each(tried, ANSWER_MAX).await {
-        if let Err(why) = answers {
-            // It may have other storage by now than it was refused for.
-            refuse_silent(state, &disk.name.0, why);
-            continue;
-        }
-        if state.is_at_work(&disk.name.0) {
-            continue;
-        }
+        let name = &disk.name.0;
         let Ok(_one) = state.opening_turn().await else { continue };
         // Somebody may have opened it meanwhile, and detached it.
-        if state.may_be_tried().iter().any(|it| it.name == disk.name.0 && which(it)) {
-            // Why not, it tells itself, when that is something else than before.
-            let _ = serve_in_turn(state, &disk.name.0, None).await;
+        let is_refused = state.may_be_tried().iter().any(|it| it.name == *name && which(it));
+        if state.is_at_work(name) || !is_refused {
+            continue;
+        }
+        // Why not, it tells itself, when that is something else than before.
+        match answers {
+            Ok(()) => drop(serve_in_turn(state, name, None).await),
+            Err(why) => drop(refuse_silent(state, name, why)),
         }
     }
 }

@@ -25,7 +25,7 @@ use super::questions::{About, FLASH_MAX};
 use super::settings::Keeping;
 use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd, unlisted};
 use crate::config::difference::{self, Difference, differences};
-use crate::config::iscsi::IscsiSpec;
+use crate::config::iscsi::{IscsiSpec, check_secrets};
 use crate::config::pools::is_same;
 use crate::config::settings::Setting;
 use crate::config::sources::Sources;
@@ -191,21 +191,27 @@ async fn keep(state: &Arc<ControlState>, new: &DaemonSpec) {
     }
 }
 
-/// Reads the CHAP secrets again of targets that have them from the same files as before. What changes, or why it could not.
+/// Reads the CHAP secrets again of targets that have them from the same files as before, and looks at those of others. What
+/// changes, or why it could not.
 async fn read_secrets(
     state: &Arc<ControlState>,
     new: &DaemonSpec,
     takes_over: bool,
 ) -> Vec<Change> {
-    let mut targets = state.opener.spec().targets.clone();
-    targets.retain(|known| {
-        let mut others = new.targets.iter().filter(|it| it.target == known.target);
-        others.any(|it| (&it.chap, &it.mutual_chap) == (&known.chap, &known.mutual_chap))
-    });
-    let of = state.clone();
+    let in_force = state.opener.spec();
+    let is_known = |target: &IscsiSpec| {
+        let mut known = in_force.targets.iter().filter(|it| it.target == target.target);
+        known.any(|it| (&it.chap, &it.mutual_chap) == (&target.chap, &target.mutual_chap))
+    };
+    let targets = new.targets.iter().map(|target| (target.clone(), is_known(target)));
+    let (targets, of) = (targets.collect::<Vec<_>>(), state.clone());
     let read = tokio::task::spawn_blocking(move || {
-        let read = |target: IscsiSpec| {
-            let others = of.frontends.read_secrets(&target, takes_over);
+        let read = |(target, is_known): (IscsiSpec, bool)| {
+            let others = match is_known {
+                true => of.frontends.read_secrets(&target, takes_over),
+                // They are read when it is served.
+                false => check_secrets(std::slice::from_ref(&target)).map(|()| false),
+            };
             (target.target, others)
         };
         targets.into_iter().map(read).collect::<Vec<_>>()

@@ -4,7 +4,7 @@
 //!   all ─► asked whether storage and flash answer ─► opened, some at a time ─┬─ open ──► its shard ─► clients find it
 //!             └─ do not: refused, tried again later                          └─ takes long ─► served when it is open
 //! ```
-//! What is wrong with one disk, or hangs, keeps no other from its clients for long. As long as none is open, all are waited for.
+//! What is wrong with one disk, or hangs, keeps no other from its clients for long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::control::ControlState;
 use super::opener::{Opener, Ready};
@@ -24,6 +25,9 @@ use crate::config::{DaemonSpec, DiskSpec};
 
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
+/// Time that a start waits for the first of its disks, when each takes long.
+const FIRST_MAX: Duration = Duration::from_secs(240);
+
 /// A start that waits for the names of hosts asks systemd for time this often. Messages of many disks at once would leave no
 /// room for the one that it is ready.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -61,12 +65,9 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
             Err(error) => found.take(control, disk, Err(error)).await,
         }
     }
-    while found.ready.is_empty() && !late.is_empty() {
-        // Nobody has to wait for others.
-        let (disk, opened) = refused::first_open(&mut late).await;
-        found.take(control, &disk, opened).await;
-    }
-    if let Some(reason) = found.first_refusal.filter(|_| found.ready.is_empty()) {
+    if let Some(reason) =
+        found.first_refusal.as_ref().filter(|_| found.ready.is_empty() && late.is_empty())
+    {
         let sources = spec.sources.as_ref().filter(|sources| !sources.changes.is_empty());
         // Nobody can take them back from a daemon that does not run.
         let kept = sources.and_then(|sources| sources.kept.as_ref()).map_or(String::new(), |path| {
@@ -76,8 +77,17 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
         bail!("{reason}{kept}");
     }
     late.iter().for_each(|disk| disk.refuse(control));
+    let is_any_found = !found.ready.is_empty() || found.first_refusal.is_some();
     attach_disks(control, found.ready, !late.is_empty()).await?;
-    late.into_iter().for_each(|disk| disk.follow(control));
+    let mut coming: JoinSet<()> =
+        late.into_iter().map(|disk| disk.follow(control.clone())).collect();
+    if !is_any_found {
+        // Nobody has to wait for others yet: who starts after this one would find nothing.
+        systemd::attaching();
+        let first = async { while control.served() == 0 && coming.join_next().await.is_some() {} };
+        let _ = timeout(FIRST_MAX, first).await;
+    }
+    coming.detach_all();
     Ok(())
 }
 

@@ -1,15 +1,11 @@
 //! What was done about a disk on a thread of its own, and what comes of it: the disk is served, or refused.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use forebay_host::events::Severity;
 use forebay_host::fence::resolve::Decision;
-use tokio::sync::oneshot::error::RecvError;
 use tokio::time::timeout;
 
 use super::{about, find, not_everywhere, silent};
@@ -17,7 +13,7 @@ use crate::config::DiskSpec;
 use crate::daemon::control::{ControlState, lock};
 use crate::daemon::opener::Opener;
 use crate::daemon::opening::Opened;
-use crate::daemon::questions::{Answer, Out, late};
+use crate::daemon::questions::{Answer, late};
 use crate::daemon::reopen::TAKES_LONG;
 use crate::daemon::systemd;
 
@@ -125,25 +121,9 @@ impl Late {
     }
 
     /// Serves it when it is open.
-    pub(in crate::daemon) fn follow(self, state: &Arc<ControlState>) {
-        tokio::spawn(finish_late(state.clone(), self.spec, None, self.answer));
+    pub(in crate::daemon) async fn follow(self, state: Arc<ControlState>) {
+        finish_late(state, self.spec, None, self.answer).await;
     }
-}
-
-/// Waits until one of several is open, or cannot be opened, and takes it out.
-pub(in crate::daemon) async fn first_open(late: &mut Vec<Late>) -> (DiskSpec, Result<Opened>) {
-    let (at, answer) = poll_fn(|cx| {
-        let answers = late.iter_mut().enumerate();
-        let mut came = answers.map(|(at, it)| Pin::new(&mut it.answer).poll(cx).map(|it| (at, it)));
-        came.find(Poll::is_ready).unwrap_or(Poll::Pending)
-    })
-    .await;
-    (late.remove(at).spec, opened(answer))
-}
-
-fn opened(answer: Result<(Result<Done>, Out), RecvError>) -> Result<Opened> {
-    let (done, _out) = answer.context("nobody could open it")?;
-    done?.opened.context("nobody was asked to open it")?
 }
 
 /// Opens a disk at the start, and waits so long for that.
@@ -159,7 +139,11 @@ pub(in crate::daemon) async fn open_at_start(
     let open = move || Ok(Done { warnings: Vec::new(), opened: Some(opening.open(&of)) });
     let mut answer = opener.questions.begin(about(spec), open).map_err(silent)?;
     match timeout(patience, &mut answer).await {
-        Ok(answer) => opened(answer).map(|opened| Opening::Done(Box::new(opened))),
+        Ok(answer) => {
+            let (done, _out) = answer.context("nobody could open it")?;
+            let opened = done?.opened.context("nobody was asked to open it")?;
+            opened.map(|opened| Opening::Done(Box::new(opened)))
+        }
         Err(_) => Ok(Opening::Late(Box::new(Late { spec: spec.clone(), answer }))),
     }
 }
