@@ -30,7 +30,7 @@ use super::config;
 use super::driver::{Counters, Order, QueueSetup, Report};
 use super::export::{Agreed, Export};
 use super::inflight::Region;
-use super::memory::{Announced, Map, Memory, REGIONS_MAX};
+use super::memory::{Announced, Memory, REGIONS_MAX};
 use super::ring::{RingSetup, SIZE_MAX};
 
 /// The way to the shard. Each call waits until the shard has done it.
@@ -219,6 +219,7 @@ impl<S: Shard> Device<S> {
         {
             vring.base = position;
         }
+        self.memory.unmap_old();
     }
 
     /// Gives an order to every ring that runs.
@@ -231,11 +232,10 @@ impl<S: Shard> Device<S> {
         }
     }
 
-    /// The memory was `old`, which goes after the shard has let go of it: to unmap it takes long.
-    fn tell_memory(&mut self, old: Map, waits: bool) {
+    fn tell_memory(&mut self, waits: bool) {
         let map = self.memory.map();
         self.order_all(|| Order::Memory(map.clone(), waits));
-        drop(old);
+        self.memory.unmap_old();
     }
 
     fn set_write_cache(&mut self, is_on: bool) {
@@ -294,8 +294,8 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
         let regions = regions.iter().map(Announced::from).zip(files);
-        let old = self.memory.replace(regions).map_err(refused)?;
-        self.tell_memory(old, true);
+        self.memory.replace(regions).map_err(refused)?;
+        self.tell_memory(true);
         Ok(None)
     }
 
@@ -454,14 +454,14 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
-        let old = self.memory.add(Announced::from(region), file).map_err(refused)?;
-        self.tell_memory(old, false);
+        self.memory.add(Announced::from(region), file).map_err(refused)?;
+        self.tell_memory(false);
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        let old = self.memory.remove(Announced::from(region)).map_err(refused)?;
-        self.tell_memory(old, true);
+        self.memory.remove(Announced::from(region)).map_err(refused)?;
+        self.tell_memory(true);
         Ok(())
     }
 

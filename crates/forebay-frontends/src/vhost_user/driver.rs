@@ -116,7 +116,7 @@ pub struct Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         if self.phase != Phase::Closed {
-            self.control.tell_of_end(self.ring.position());
+            self.tell_of_end();
         }
     }
 }

@@ -121,6 +121,9 @@ pub enum MemoryError {
 pub struct Memory {
     regions: Vec<Region>,
     map: Map,
+    /// Maps of before that queues may still have. Whoever lets go of a map last has the kernel unmap what is gone, for 10 ms
+    /// per GiB: that is never a queue, whose shard would serve nobody meanwhile.
+    old: Vec<Map>,
 }
 
 #[derive(Clone, Debug)]
@@ -166,15 +169,19 @@ impl Memory {
         self.map.clone()
     }
 
-    /// Replaces everything. As [`Memory::add`] and [`Memory::remove`], it gives back the map of before: whoever lets go of it
-    /// last has the kernel unmap what is gone, for 10 ms per GiB.
+    /// Unmaps what is gone, of the maps that no queue has any more.
+    pub fn unmap_old(&mut self) {
+        self.old.retain(|map| Arc::strong_count(map) > 1);
+    }
+
+    /// Replaces everything.
     ///
     /// # Errors
     /// See [`MemoryError`]; nothing changed then.
     pub fn replace(
         &mut self,
         regions: impl Iterator<Item = (Announced, File)>,
-    ) -> Result<Map, MemoryError> {
+    ) -> Result<(), MemoryError> {
         let regions = regions.map(|(region, file)| Region::map(region, file));
         self.set(regions.collect::<Result<_, _>>()?)
     }
@@ -183,7 +190,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`Memory::replace`].
-    pub fn add(&mut self, region: Announced, file: File) -> Result<Map, MemoryError> {
+    pub fn add(&mut self, region: Announced, file: File) -> Result<(), MemoryError> {
         if self.regions.len() as u64 >= REGIONS_MAX {
             return Err(MemoryError::Fit(format!("more than {REGIONS_MAX} regions")));
         }
@@ -196,7 +203,7 @@ impl Memory {
     ///
     /// # Errors
     /// It is not there.
-    pub fn remove(&mut self, gone: Announced) -> Result<Map, MemoryError> {
+    pub fn remove(&mut self, gone: Announced) -> Result<(), MemoryError> {
         let is_it = |region: &Region| {
             region.region.start_addr().0 == gone.guest
                 && region.region.len() == gone.len
@@ -218,12 +225,13 @@ impl Memory {
         })
     }
 
-    fn set(&mut self, mut regions: Vec<Region>) -> Result<Map, MemoryError> {
+    fn set(&mut self, mut regions: Vec<Region>) -> Result<(), MemoryError> {
         regions.sort_by_key(|region| region.region.start_addr());
         let mapped = regions.iter().map(|region| region.region.clone()).collect();
         let map = Arc::new(GuestMap::new(mapped)?);
         self.regions = regions;
-        Ok(std::mem::replace(&mut self.map, map))
+        self.old.push(std::mem::replace(&mut self.map, map));
+        Ok(())
     }
 }
 

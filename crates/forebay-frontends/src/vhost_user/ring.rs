@@ -180,6 +180,11 @@ impl Ring {
         has_ring
     }
 
+    /// Lets go of the guest's memory.
+    pub fn let_go(&mut self) {
+        self.memory = Map::default();
+    }
+
     /// Somebody else is to be woken. He may have missed what went before.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         self.call = call.map(Call::new);

@@ -2,8 +2,10 @@ use std::collections::BTreeMap;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use vm_memory::GuestMemoryBackend;
 
 use super::super::export::example;
+use super::super::memory::Map;
 use super::*;
 
 /// A shard that writes down what it is asked for.
@@ -30,10 +32,17 @@ impl Shard for Recorder {
 
     fn order(&mut self, queue: u16, order: Order) -> Option<u16> {
         self.log.push(match order {
-            Order::Stop => format!("stop {queue}"),
+            Order::Stop => {
+                let last = self.maps.remove(&queue).expect("it runs");
+                assert!(Arc::strong_count(&last) > 1, "the shard unmaps it");
+                format!("stop {queue}")
+            }
             Order::Memory(map, waits) => {
-                let old = self.maps.insert(queue, map).expect("it runs");
-                assert!(Arc::strong_count(&old) > 1, "the shard unmaps it");
+                // A ring that is not in it stays in the memory that it was in.
+                if map.address_in_range(GuestAddress(RING)) {
+                    let old = self.maps.insert(queue, map).expect("it runs");
+                    assert!(Arc::strong_count(&old) > 1, "the shard unmaps it");
+                }
                 format!("memory {queue} waits={waits}")
             }
             Order::Call(call) => format!("call {queue} {}", call.is_some()),
@@ -45,6 +54,8 @@ impl Shard for Recorder {
 
 const USER: u64 = 0x7f00_0000_0000;
 const LEN: u64 = 1 << 20;
+/// Where the descriptors of a ring are.
+const RING: u64 = 0x1000;
 /// Version 1, indirect descriptors, event index and protocol features, and a cache that is flushed.
 const FEATURES: u64 = 1 << 32 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 9 | 1 << 11;
 
@@ -86,7 +97,7 @@ fn set_up(device: &mut Device<Recorder>, queue: u8, base: u32) {
     let none = VhostUserVringAddrFlags::empty();
     device.set_vring_num(index, 128).unwrap();
     device.set_vring_base(index, base).unwrap();
-    device.set_vring_addr(index, none, USER + 0x1000, USER + 0x3000, USER + 0x2000, 0).unwrap();
+    device.set_vring_addr(index, none, USER + RING, USER + 0x3000, USER + 0x2000, 0).unwrap();
     device.set_vring_kick(queue, event()).unwrap();
     device.set_vring_call(queue, event()).unwrap();
 }
@@ -146,6 +157,21 @@ fn a_running_ring_is_told_of_memory_and_calls() {
     );
     assert!(device.remove_mem_region(&single(LEN)).is_err());
     assert!(device.set_vring_num(0, 64).is_err(), "it runs");
+}
+
+#[test]
+fn the_device_unmaps_the_memory_that_a_ring_was_in_which_was_away() {
+    for is_stopped in [false, true] {
+        let mut device = started(example(), FEATURES);
+        let old = Arc::downgrade(&device.memory.map());
+        device.remove_mem_region(&single(0)).unwrap();
+        assert!(old.upgrade().is_some(), "its ring is in it");
+        match is_stopped {
+            true => drop(device.get_vring_base(0).unwrap()),
+            false => drop(device.add_mem_region(&single(0), memory(), None).unwrap()),
+        }
+        assert!(old.upgrade().is_none(), "nobody uses it");
+    }
 }
 
 #[test]

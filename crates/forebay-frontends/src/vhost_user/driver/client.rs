@@ -80,7 +80,7 @@ impl Client for Queue {
         if self.phase == Phase::Draining && self.requests.in_flight() == 0 {
             self.phase = Phase::Closed;
             self.bells.close(cx);
-            self.control.tell_of_end(self.ring.position());
+            self.tell_of_end();
         }
     }
 

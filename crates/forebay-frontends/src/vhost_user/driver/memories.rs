@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::memory::Map;
+use super::Queue;
 
 /// See the module.
 #[derive(Debug)]
@@ -18,6 +19,16 @@ struct Held {
     map: Map,
     /// Requests in flight that use it.
     users: u32,
+}
+
+impl Queue {
+    /// Tells that the queue has ended, once it has let go of the guest's memory: whoever hears of that may unmap it, which is
+    /// not for the shard to do.
+    pub(super) fn tell_of_end(&mut self) {
+        self.ring.let_go();
+        self.requests.memories = Memories::new(Map::default());
+        self.control.tell_of_end(self.ring.position());
+    }
 }
 
 /// The number of a memory.

@@ -425,5 +425,23 @@ fn where_the_ring_of_a_queue_is_that_its_shard_dropped_is_known() {
     assert_eq!(orders.give(Order::Stop), Some(1));
 }
 
+#[test]
+fn a_queue_lets_go_of_its_memory_before_it_tells_that_it_has_ended() {
+    let mut guest = Guest::new(0, None);
+    let (mut shard, orders) = one(&mut guest);
+    guest.ask(0, IN, 0, 512, None);
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
+    let end = std::thread::spawn(move || orders.give(Order::Stop));
+    while !end.is_finished() {
+        shard.each(0, |client, cx| {
+            client.on_completion(cx, Completion { token: Token(1), result: Ok(0), buffer: None });
+            client.flush(cx);
+        });
+    }
+    assert!(shard.clients[0].is_some(), "its shard has not dropped it yet");
+    assert_eq!(Arc::strong_count(&guest.memory), 1, "its guest's own");
+    assert_eq!(end.join().unwrap(), Some(1));
+}
+
 /// Bytes of a transfer of three parts, and a guest that has two such at a time over a disk of 80 MiB.
 const LONG: usize = 70 << 20;
