@@ -212,6 +212,8 @@ impl Queue {
         if matches!(self.phase, Phase::Open | Phase::Ringless) {
             self.phase = if has_ring { Phase::Open } else { Phase::Ringless };
         }
+        // Nothing is written to a ring that is not the guest's.
+        self.is_armed &= has_ring;
         if matches!(self.broken, Some(Broken::Address { .. })) {
             self.broken = None;
         }

@@ -137,6 +137,11 @@ impl Guest {
         self.memory.load(at, Ordering::SeqCst).unwrap()
     }
 
+    /// Whether the guest need not kick, where no position says so.
+    pub(super) fn used_flags(&self) -> u16 {
+        self.memory.load(GuestAddress(USED), Ordering::SeqCst).unwrap()
+    }
+
     pub(super) fn kick(&self) {
         rustix::io::write(&self.kick, &1_u64.to_ne_bytes()).unwrap();
     }

@@ -77,6 +77,24 @@ fn a_queue_whose_ring_is_away_can_be_stopped() {
     assert!(guest.answers().is_empty());
 }
 
+/// Without event indices the guest is told in the used ring whether to kick. That memory may be another's by then.
+#[test]
+fn a_ring_that_is_away_is_not_written_to() {
+    let (mut guest, mut setup) = with_setup();
+    setup.ring.event_index = false;
+    let mut shard = Shard::new();
+    let orders = shard.attach_with(setup).unwrap();
+    shard.turn();
+    assert!(!shard.clients[0].as_ref().unwrap().looks_out(), "it waits for a kick");
+    give(&mut shard, &orders, Order::Memory(GuestMap::of_test(&[(1 << 40, 4096)]), true));
+    guest.ask(0, IN, 8, 512, None);
+    guest.kick();
+    (0..5).for_each(|_| shard.turn());
+    assert_eq!(guest.used_flags(), 0, "as it was when its ring went");
+    give(&mut shard, &orders, Order::Memory(guest.memory.clone(), false));
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
+}
+
 fn with_setup() -> (Guest, QueueSetup) {
     let guest = Guest::new(0, None);
     let setup = guest.setup();
