@@ -45,6 +45,7 @@ use orders::Control;
 use requests::Requests;
 
 mod bells;
+mod broken;
 mod client;
 mod coming;
 mod memories;
@@ -53,7 +54,7 @@ mod requests;
 mod setup;
 
 pub use orders::{NewQueue, Order, Orders, Started, queue};
-pub use setup::{Counters, QueueSetup, Report};
+pub use setup::{Counters, QueueSetup, Report, Weight};
 
 /// Requests that are taken from a ring in a row.
 const TURN_MAX: u32 = 128;
@@ -214,8 +215,8 @@ impl Queue {
         }
         // Nothing is written to a ring that is not the guest's.
         self.is_armed &= has_ring;
-        if matches!(self.broken, Some(Broken::Address { .. })) {
-            self.broken = None;
+        if has_ring {
+            self.mend();
         }
         self.waiting.get_or_insert(Waiting::Turn);
     }
@@ -464,18 +465,6 @@ impl Queue {
     fn answer_about_memory(&mut self) {
         if self.control.is_memory_awaited() && self.requests.memories.is_one() {
             self.control.tell_of_memory(self.ring.position());
-        }
-    }
-
-    /// Takes nothing more from a ring that says what cannot be.
-    fn break_off(&mut self, broken: Broken) {
-        if self.broken.is_none() {
-            self.broken = Some(broken);
-            count(&self.tells.counters.broken);
-            let text = format!(
-                "a guest's queue is stopped, its ring is broken: {broken}; the guest has to reset the device"
-            );
-            (self.tells.report.0)(text);
         }
     }
 

@@ -31,6 +31,6 @@ pub mod ring;
 
 pub use back_channel::BackChannel;
 pub use device::{Device, Shard};
-pub use driver::{Counters, Order, Orders, Queue, QueueSetup, Report, queue};
+pub use driver::{Counters, Order, Orders, Queue, QueueSetup, Report, Weight, queue};
 pub use export::Export;
 pub use vhost::vhost_user::{BackendReqHandler, Error as SessionError};

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use forebay_frontends::vhost_user::{
     self, BackChannel, BackendReqHandler, Counters, Device, Export, Order, Orders, QueueSetup,
-    Report, SessionError, Shard,
+    Report, SessionError, Shard, Weight,
 };
 
 use super::api::VhostUserInfo;
@@ -238,8 +238,13 @@ impl Speaker {
     /// One session, to its end.
     fn speak(&mut self, stream: UnixStream) {
         let (events, name) = (self.events.clone(), self.name.clone());
-        let report = Report(Arc::new(move |text| {
-            events.report(Some(&name), Severity::Error, text);
+        let report = Report(Arc::new(move |weight, text| {
+            let severity = match weight {
+                Weight::Info => Severity::Info,
+                Weight::Warning => Severity::Warning,
+                Weight::Error => Severity::Error,
+            };
+            events.report(Some(&name), severity, text);
         }));
         let export = Export { size: self.disk.size(), ..self.state.export.clone() };
         let rings =

@@ -60,7 +60,7 @@ const RING: u64 = 0x1000;
 const FEATURES: u64 = 1 << 32 | 1 << 28 | 1 << 29 | 1 << 30 | 1 << 9 | 1 << 11;
 
 fn device(export: Export) -> Device<Recorder> {
-    let report = Report(Arc::new(|_| {}));
+    let report = Report(Arc::new(|_, _| {}));
     Device::new(export, false, Recorder::default(), Arc::default(), report)
 }
 
@@ -281,7 +281,7 @@ fn a_write_cache_that_a_guest_switched_off_stays_off_in_the_next_session() {
     assert!(!first.is_cache_off());
     first.set_config(32, &[0], VhostUserConfigFlags::WRITABLE).unwrap();
     assert!(first.is_cache_off());
-    let report = || Report(Arc::new(|_| {}));
+    let report = || Report(Arc::new(|_, _| {}));
     let next = || Device::new(export.clone(), true, Recorder::default(), Arc::default(), report());
     let wce = |device: &mut Device<Recorder>| {
         device.get_config(32, 1, VhostUserConfigFlags::empty()).unwrap()[0]
@@ -300,7 +300,7 @@ fn a_write_cache_that_a_guest_switched_off_stays_off_in_the_next_session() {
 
 #[test]
 fn a_cache_that_the_hypervisor_shows_off_stays_so_whatever_the_disk_has_meanwhile() {
-    let report = || Report(Arc::new(|_| {}));
+    let report = || Report(Arc::new(|_, _| {}));
     let session =
         |export, is_off| Device::new(export, is_off, Recorder::default(), Arc::default(), report());
     let without = || Export { write_cache: false, ..example() };
@@ -326,7 +326,7 @@ fn a_cache_that_the_hypervisor_shows_off_stays_so_whatever_the_disk_has_meanwhil
 
 #[test]
 fn a_cache_that_is_switched_off_while_the_disk_has_none_is_off_when_it_has_one_again() {
-    let report = || Report(Arc::new(|_| {}));
+    let report = || Report(Arc::new(|_, _| {}));
     let mut first = started(Export { write_cache: false, ..example() }, FEATURES);
     let (given, region) = first.get_inflight_fd(&VhostUserInflight::new(0, 0, 1, 128)).unwrap();
     // What changes nothing does not switch it off either.

@@ -22,13 +22,24 @@ pub struct QueueSetup {
     pub serial: [u8; SERIAL_BYTES],
     /// Where it counts.
     pub counters: Arc<Counters>,
-    /// Whom it tells that its ring is broken.
+    /// Whom it tells that its ring is broken, or is so no more.
     pub report: Report,
 }
 
 /// Takes a message for an operator.
 #[derive(Clone)]
-pub struct Report(pub Arc<dyn Fn(String) + Send + Sync>);
+pub struct Report(pub Arc<dyn Fn(Weight, String) + Send + Sync>);
+
+/// How bad it is what an operator is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// It is good to know.
+    Info,
+    /// It may become worse.
+    Warning,
+    /// A guest suffers from it.
+    Error,
+}
 
 impl std::fmt::Debug for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -85,7 +85,7 @@ impl Guest {
             durable: false,
             serial: example().serial_bytes(),
             counters: Arc::default(),
-            report: Report(Arc::new(|_| {})),
+            report: Report(Arc::new(|_, _| {})),
         }
     }
 

@@ -5,25 +5,32 @@ use super::*;
 
 #[test]
 fn a_queue_whose_memory_was_away_for_a_moment_goes_on() {
-    let mut guest = Guest::new(0, None);
+    let (mut guest, mut setup) = with_setup();
     let mut shard = Shard::new();
-    let setup = guest.setup();
     let counters = setup.counters.clone();
+    let (report, reports) = std::sync::mpsc::channel();
+    setup.report = Report(Arc::new(move |weight, text| report.send((weight, text)).unwrap()));
+    let told = || reports.try_iter().collect::<Vec<_>>();
     let orders = shard.attach_with(setup).unwrap();
     let far = 1 << 40;
     guest.ask(0, IN, 4, 512, None);
     guest.describe(1, far, 512, WRITE | NEXT, 2);
     guest.kick();
     shard.run("its memory is away", |_| counters.broken.load(Ordering::Relaxed) == 1);
+    let [(Weight::Error, text)] = &told()[..] else { panic!("that is told") };
+    assert!(text.contains("it goes on when the hypervisor shares that memory"), "{text}");
+    // Its ring goes as well.
+    give(&mut shard, &orders, Order::Memory(GuestMap::of_test(&[(far, 4096)]), true));
+    assert_eq!(told(), [], "it does not go on yet");
     let mut whole = Guest::new(0, None);
     whole.memory = GuestMap::of_test(&[(0, 16 << 20), (far, 4096)]);
     let mut bytes = vec![0; 2 << 20];
     guest.memory.read_slice(&mut bytes, GuestAddress(0)).unwrap();
     whole.memory.write_slice(&bytes, GuestAddress(0)).unwrap();
-    let map = whole.memory.clone();
-    let told = std::thread::spawn(move || orders.give(Order::Memory(map, false)));
-    shard.run("it has the memory", |_| told.is_finished());
+    give(&mut shard, &orders, Order::Memory(whole.memory.clone(), false));
     assert_eq!(shard.answers(&mut whole, 1), [(0, 513, 0)]);
+    let [(Weight::Info, text)] = &told()[..] else { panic!("that is told") };
+    assert!(text.contains("goes on"), "{text}");
     let mut read = vec![0; 512];
     whole.memory.read_slice(&mut read, GuestAddress(far)).unwrap();
     assert_eq!(read, shard.backend[4 * 512..][..512]);
