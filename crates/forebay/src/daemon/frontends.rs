@@ -274,7 +274,9 @@ impl Frontends {
     pub(super) fn tell_size(&self, name: &str, disk: &DiskHandle) {
         self.portals.tell_size(disk);
         if let Some(device) = self.device(name) {
-            device.tell_size(disk.size());
+            let size = disk.size();
+            // It may be busy with a message for as long as primary storage takes for a request: nobody waits for that.
+            tokio::task::spawn_blocking(move || device.tell_size(size));
         }
     }
 

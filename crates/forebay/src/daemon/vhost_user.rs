@@ -154,6 +154,14 @@ impl VhostUserState {
         }
     }
 
+    /// Does something while its session is busy with a message.
+    #[cfg(test)]
+    pub fn while_busy<T>(&self, work: impl FnOnce() -> T) -> T {
+        let device = self.session().as_ref().expect("a session").device.clone();
+        let _busy = device.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
     /// Ends the session, if there is one. The hypervisor may connect again at once.
     pub fn end_session(&self) {
         if let Some(session) = &*self.session() {

@@ -72,3 +72,26 @@ async fn a_start_that_fails_leaves_no_device() {
     let ended = hypervisor.read(&mut [0]).map_err(|error| error.kind());
     assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
 }
+
+#[tokio::test]
+async fn nobody_who_tells_the_size_of_a_disk_waits_for_its_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("db");
+    let (_log, events) = EventLog::start(None).unwrap();
+    let (disk, _shard) = testing::hung(1 << 20);
+    let frontends = Arc::new(Frontends::new(Arc::default(), events));
+    attach(&frontends, &socket, &disk).unwrap();
+    frontends.open();
+    let mut hypervisor = ask(&socket, Duration::from_secs(30));
+    hypervisor.read_exact(&mut [0; 20]).unwrap();
+    let (told, is_told) = std::sync::mpsc::channel();
+    let telling = frontends.clone();
+    // A message may wait for a guest's request, and that for primary storage.
+    frontends.device("db").unwrap().while_busy(|| {
+        tokio::task::spawn_blocking(move || {
+            telling.tell_size("db", &disk);
+            told.send(()).unwrap();
+        });
+        is_told.recv_timeout(Duration::from_secs(20)).expect("nobody waits for the device");
+    });
+}
