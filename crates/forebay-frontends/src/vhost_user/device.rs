@@ -33,7 +33,9 @@ use super::inflight::Region;
 use super::memory::{Announced, Memory, REGIONS_MAX};
 use super::ring::{RingSetup, SIZE_MAX};
 
-/// The way to the shard. Each call waits until the shard has done it.
+mod write_cache;
+
+/// The way to the shard, and to what outlives the session. Each call waits until it is done.
 pub trait Shard {
     /// Takes a ring.
     ///
@@ -43,6 +45,12 @@ pub trait Shard {
 
     /// Obeys; the position of the ring, or `None` when the shard has let go of it.
     fn order(&mut self, queue: u16, order: Order) -> Option<u16>;
+
+    /// Notes for the sessions after this one whether the write cache is off.
+    ///
+    /// # Errors
+    /// The next daemon may know of another state.
+    fn note_cache(&mut self, is_off: bool) -> io::Result<()>;
 }
 
 /// What is known of a ring.
@@ -237,19 +245,6 @@ impl<S: Shard> Device<S> {
         self.order_all(|| Order::Memory(map.clone(), waits));
         self.memory.unmap_old();
     }
-
-    fn set_write_cache(&mut self, is_on: bool) {
-        let before = self.is_durable();
-        self.write_cache = is_on;
-        let durable = self.is_durable();
-        if durable != before {
-            self.order_all(|| Order::Durable(durable));
-        }
-        // Only now: the guest hears of it when this is done.
-        if let Some(region) = &self.inflight {
-            region.note_cache(self.is_cache_off());
-        }
-    }
 }
 
 impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
@@ -394,6 +389,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         if !self.seen.has_run && (inherits_off || !self.export.write_cache) {
             // A hypervisor that begins shows what it is told, and not what another one was. It goes on showing that.
             self.write_cache = self.export.write_cache;
+            self.note_cache();
         }
         let space = config::space(&self.export, self.shows_cache());
         Ok(config::read(&space, config::place(offset), size as usize))

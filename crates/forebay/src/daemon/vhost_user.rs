@@ -89,7 +89,7 @@ impl VhostUser {
             is_ending: AtomicBool::new(false),
             session: Mutex::default(),
         });
-        let cache = CacheOff::recall(state.socket.path());
+        let cache = Arc::new(Mutex::new(CacheOff::recall(state.socket.path())));
         let thread = Speaker { state: state.clone(), disk, name: name.to_owned(), events, cache };
         let (door, opened) = channel();
         let thread = std::thread::Builder::new()
@@ -180,8 +180,8 @@ struct Speaker {
     disk: DiskHandle,
     name: String,
     events: EventSender,
-    /// The write cache as the last session left it.
-    cache: CacheOff,
+    /// The write cache as sessions leave it.
+    cache: Arc<Mutex<CacheOff>>,
 }
 
 impl Speaker {
@@ -255,10 +255,11 @@ impl Speaker {
             events.report(Some(&name), severity, text);
         }));
         let export = Export { size: self.disk.size(), ..self.state.export.clone() };
-        let rings =
-            Rings { disk: self.disk.clone(), queues: (0..export.queues).map(|_| None).collect() };
+        let queues = (0..export.queues).map(|_| None).collect();
+        let rings = Rings { disk: self.disk.clone(), queues, cache: self.cache.clone() };
         let counters = self.state.counters.clone();
-        let device = Device::new(export, self.cache.is_off(), rings, counters, report);
+        let is_cache_off = known(&self.cache).is_off();
+        let device = Device::new(export, is_cache_off, rings, counters, report);
         let device = Arc::new(Mutex::new(device));
         match stream.try_clone() {
             Ok(stream) => {
@@ -287,17 +288,8 @@ impl Speaker {
             if let Err(error) = session.handle_request() {
                 break error;
             }
-            let (may_have_grown, is_cache_off) = {
-                let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
-                (device.may_have_grown(), device.is_cache_off())
-            };
-            if may_have_grown {
+            if device.lock().unwrap_or_else(PoisonError::into_inner).may_have_grown() {
                 self.state.tell_size(self.disk.size());
-            }
-            if let Err(error) = self.cache.note(is_cache_off) {
-                self.warn(&format_args!(
-                    "a restart may forget whether the guest switched its write cache off: {error}"
-                ));
             }
         };
         device.lock().unwrap_or_else(PoisonError::into_inner).end();
@@ -316,6 +308,12 @@ impl Speaker {
 struct Rings {
     disk: DiskHandle,
     queues: Vec<Option<Orders>>,
+    /// The session's own as long as it lasts: nobody waits for it.
+    cache: Arc<Mutex<CacheOff>>,
+}
+
+fn known(cache: &Mutex<CacheOff>) -> MutexGuard<'_, CacheOff> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shard for Rings {
@@ -336,5 +334,9 @@ impl Shard for Rings {
             *place = None;
         }
         position
+    }
+
+    fn note_cache(&mut self, is_off: bool) -> std::io::Result<()> {
+        known(&self.cache).note(is_off)
     }
 }

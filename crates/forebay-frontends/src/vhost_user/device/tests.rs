@@ -4,6 +4,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vm_memory::GuestMemoryBackend;
 
+use super::super::driver::Weight;
 use super::super::export::example;
 use super::super::memory::Map;
 use super::*;
@@ -15,6 +16,8 @@ struct Recorder {
     positions: BTreeMap<u16, u16>,
     /// What its queues have of the guest's memory.
     maps: BTreeMap<u16, Map>,
+    /// Whether the write cache is off, as the next session is told.
+    is_off: Option<bool>,
 }
 
 impl Shard for Recorder {
@@ -49,6 +52,11 @@ impl Shard for Recorder {
             Order::Durable(durable) => format!("durable {queue} {durable}"),
         });
         self.positions.get(&queue).copied()
+    }
+
+    fn note_cache(&mut self, is_off: bool) -> io::Result<()> {
+        self.is_off = Some(is_off);
+        Err(io::Error::other("the folder is gone"))
     }
 }
 
@@ -296,6 +304,28 @@ fn a_write_cache_that_a_guest_switched_off_stays_off_in_the_next_session() {
     // One that begins shows what it is told.
     let mut begins = next();
     assert!(wce(&mut begins) == 1 && !begins.is_cache_off());
+}
+
+#[test]
+fn what_the_write_cache_is_has_been_noted_when_the_hypervisor_is_answered() {
+    let (report, reports) = std::sync::mpsc::channel();
+    let report = Report(Arc::new(move |weight, text| report.send((weight, text)).unwrap()));
+    let session =
+        |export| Device::new(export, false, Recorder::default(), Arc::default(), report.clone());
+    let mut device = session(example());
+    shown(&mut device);
+    assert_eq!(device.shard.is_off, None, "it is as it was");
+    for on in [0, 1, 0] {
+        switch(&mut device, on);
+        assert_eq!(device.shard.is_off, Some(on == 0));
+        let (weight, text) = reports.try_recv().expect("it could not be noted");
+        assert_eq!(weight, Weight::Warning);
+        assert!(text.contains("a restart may forget") && text.contains("is gone"), "{text}");
+    }
+    // One that begins goes on showing that its disk has none.
+    let mut begins = session(Export { write_cache: false, ..example() });
+    shown(&mut begins);
+    assert_eq!(begins.shard.is_off, Some(true));
 }
 
 #[test]

@@ -45,7 +45,10 @@ impl CacheOff {
             }
             false => (ErrorKind::NotFound, fs::remove_file(&self.file)),
         };
-        noted.or_else(|error| if error.kind() == is_done { Ok(()) } else { Err(error) })
+        noted.or_else(|error| match error.kind() {
+            kind if kind == is_done => Ok(()),
+            kind => Err(io::Error::new(kind, format!("{}: {error}", self.file.display()))),
+        })
     }
 }
 
