@@ -16,7 +16,6 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestAddress;
@@ -150,7 +149,7 @@ impl Ring {
             (inflight, replay) = (Some(marks), marked);
         }
         queue.set_next_avail(next);
-        let (call, replay) = (setup.call.map(Call::new), replay.into());
+        let (call, replay) = (setup.call.map(Call), replay.into());
         Ok(Ring { queue, memory, inflight, replay, seen: next, call, unannounced: 0, is_new: true })
     }
 
@@ -187,7 +186,7 @@ impl Ring {
 
     /// Somebody else is to be woken. He may have missed what went before.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
-        self.call = call.map(Call::new);
+        self.call = call.map(Call);
         self.call.as_ref().map(Call::wake);
     }
 
@@ -348,30 +347,17 @@ impl Ring {
 
 /// What wakes the guest.
 #[derive(Debug)]
-struct Call {
-    eventfd: OwnedFd,
-    /// A signal more than it takes would wait for its owner.
-    blocks: bool,
-}
+struct Call(OwnedFd);
 
 impl Call {
-    fn new(eventfd: OwnedFd) -> Call {
-        let flags = rustix::fs::fcntl_getfl(&eventfd);
-        let blocks = !flags.is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
-        Call { eventfd, blocks }
-    }
-
-    /// Signals it. One that cannot be signalled is its owner's matter: it was signalled often enough, or is none.
+    /// Signals it. One that cannot be signalled is its owner's matter: it was signalled often enough, or is none. A signal more
+    /// than it takes may wait for its owner, who can change its mode whenever he likes: it is always asked for room.
     fn wake(&self) -> bool {
-        if self.blocks && !self.has_room() {
-            return false;
-        }
-        rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes()).is_ok()
+        self.has_room() && rustix::io::write(&self.0, &1_u64.to_ne_bytes()).is_ok()
     }
 
-    #[cold]
     fn has_room(&self) -> bool {
-        let mut one = [PollFd::new(&self.eventfd, PollFlags::OUT)];
+        let mut one = [PollFd::new(&self.0, PollFlags::OUT)];
         let polled = rustix::event::poll(&mut one, Some(&Timespec::default()));
         polled.is_ok() && one[0].revents().contains(PollFlags::OUT)
     }
