@@ -389,7 +389,7 @@ impl<S: Shard> VhostUserBackendReqHandlerMut for Device<S> {
         if !self.seen.has_run && (inherits_off || !self.export.write_cache) {
             // A hypervisor that begins shows what it is told, and not what another one was. It goes on showing that.
             self.write_cache = self.export.write_cache;
-            self.note_cache();
+            self.note_if_off();
         }
         let space = config::space(&self.export, self.shows_cache());
         Ok(config::read(&space, config::place(offset), size as usize))

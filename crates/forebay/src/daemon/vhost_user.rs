@@ -288,7 +288,12 @@ impl Speaker {
             if let Err(error) = session.handle_request() {
                 break error;
             }
-            if device.lock().unwrap_or_else(PoisonError::into_inner).may_have_grown() {
+            let may_have_grown = {
+                let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+                device.note_cache();
+                device.may_have_grown()
+            };
+            if may_have_grown {
                 self.state.tell_size(self.disk.size());
             }
         };

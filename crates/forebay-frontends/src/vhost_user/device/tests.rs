@@ -266,6 +266,7 @@ fn a_cache_that_was_switched_off_stays_off_over_a_kill() {
     assert_eq!(shown(&mut last), 0);
     // Until it switches it on.
     switch(&mut last, 1);
+    last.note_cache();
     let mut other = self::device(example());
     other.set_inflight_fd(&given, file).unwrap();
     assert_eq!(shown(&mut other), 1);
@@ -306,26 +307,45 @@ fn a_write_cache_that_a_guest_switched_off_stays_off_in_the_next_session() {
     assert!(wce(&mut begins) == 1 && !begins.is_cache_off());
 }
 
+/// A kill between a note and the answer leaves a hypervisor that shows what it did before.
 #[test]
-fn what_the_write_cache_is_has_been_noted_when_the_hypervisor_is_answered() {
+fn a_cache_is_noted_off_before_the_hypervisor_is_answered_and_on_after_that() {
     let (report, reports) = std::sync::mpsc::channel();
     let report = Report(Arc::new(move |weight, text| report.send((weight, text)).unwrap()));
-    let session =
-        |export| Device::new(export, false, Recorder::default(), Arc::default(), report.clone());
-    let mut device = session(example());
+    let session = |export, is_off| {
+        Device::new(export, is_off, Recorder::default(), Arc::default(), report.clone())
+    };
+    let mut device = session(example(), false);
     shown(&mut device);
     assert_eq!(device.shard.is_off, None, "it is as it was");
-    for on in [0, 1, 0] {
+    device.get_inflight_fd(&VhostUserInflight::new(0, 0, 2, 128)).unwrap();
+    let noted = |device: &Device<Recorder>| {
+        let is_off = device.shard.is_off.expect("it is noted");
+        assert_eq!(device.inflight.as_ref().unwrap().is_cache_off(), is_off);
+        is_off
+    };
+    for on in [0, 1, 0, 0, 1] {
         switch(&mut device, on);
-        assert_eq!(device.shard.is_off, Some(on == 0));
-        let (weight, text) = reports.try_recv().expect("it could not be noted");
-        assert_eq!(weight, Weight::Warning);
-        assert!(text.contains("a restart may forget") && text.contains("is gone"), "{text}");
+        assert!(noted(&device), "its hypervisor may never hear that it is on");
+        device.note_cache();
+        assert_eq!(noted(&device), on == 0);
+        let told: Vec<_> = reports.try_iter().collect();
+        assert!(!told.is_empty(), "it could not be noted");
+        for (weight, text) in told {
+            assert_eq!(weight, Weight::Warning);
+            assert!(text.contains("a restart may forget") && text.contains("is gone"), "{text}");
+        }
     }
     // One that begins goes on showing that its disk has none.
-    let mut begins = session(Export { write_cache: false, ..example() });
+    let mut begins = session(Export { write_cache: false, ..example() }, false);
     shown(&mut begins);
     assert_eq!(begins.shard.is_off, Some(true));
+    // Another one shows that it is on once it has heard so.
+    let mut begins = session(example(), true);
+    assert_eq!(shown(&mut begins), 1);
+    assert_eq!(begins.shard.is_off, None);
+    begins.note_cache();
+    assert_eq!(begins.shard.is_off, Some(false));
 }
 
 #[test]

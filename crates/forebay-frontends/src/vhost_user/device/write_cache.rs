@@ -1,4 +1,11 @@
 //! The write cache of a device, as its guest switches it.
+//!
+//! ```text
+//! off: writes are durable ──► noted ──► the hypervisor is answered
+//! on:                                   the hypervisor is answered ──► noted
+//! ```
+//! A kill in between leaves a note that it is off, whatever the hypervisor shows. That is safe: a guest that flushes loses
+//! nothing when its writes are durable. The other way round, one that does not flush would lose what was answered.
 
 use super::super::driver::{Order, Weight};
 use super::{Device, Shard};
@@ -12,15 +19,23 @@ impl<S: Shard> Device<S> {
         if durable != before {
             self.order_all(|| Order::Durable(durable));
         }
-        if let Some(region) = &self.inflight {
-            region.note_cache(self.is_cache_off());
-        }
-        self.note_cache();
+        self.note_if_off();
     }
 
-    /// Notes what the hypervisor is about to show, before it does: a kill right after that does not lose it.
-    pub(super) fn note_cache(&mut self) {
-        if let Err(error) = self.shard.note_cache(self.is_cache_off()) {
+    /// Notes a cache that is off, before the hypervisor is answered.
+    pub(super) fn note_if_off(&mut self) {
+        if self.is_cache_off() {
+            self.note_cache();
+        }
+    }
+
+    /// Notes what the hypervisor shows from now on. Whoever hands it a message calls this once that is answered.
+    pub fn note_cache(&mut self) {
+        let is_off = self.is_cache_off();
+        if let Some(region) = &self.inflight {
+            region.note_cache(is_off);
+        }
+        if let Err(error) = self.shard.note_cache(is_off) {
             let text = format!(
                 "a restart may forget whether the guest switched its write cache off: {error}"
             );
