@@ -111,6 +111,8 @@ pub struct Queue {
     /// After so many answers that it was not told of the guest is woken, if it sleeps.
     early: u16,
     broken: Option<Broken>,
+    /// It was broken until the guest's memory changed, and has taken no request since.
+    mended: Option<Broken>,
 }
 
 /// However it goes, whoever stops the device hears where the ring is: another start goes on there.
@@ -173,6 +175,7 @@ impl Queue {
             is_armed: false,
             early: EARLY,
             broken: None,
+            mended: None,
         };
         // Whoever kicked before us is not heard again.
         queue.take_requests(cx);
@@ -271,7 +274,10 @@ impl Queue {
                 return;
             }
             match self.take(cx) {
-                Ok(Some(more)) => bytes += more,
+                Ok(Some(more)) => {
+                    bytes += more;
+                    self.tell_if_mended();
+                }
                 Ok(None) => return,
                 Err(broken) => return self.break_off(broken),
             }

@@ -37,6 +37,42 @@ fn a_queue_whose_memory_was_away_for_a_moment_goes_on() {
 }
 
 #[test]
+fn a_queue_whose_memory_stays_away_tells_that_once() {
+    let (mut guest, mut setup) = with_setup();
+    let mut shard = Shard::new();
+    let counters = setup.counters.clone();
+    let (report, reports) = std::sync::mpsc::channel();
+    setup.report = Report(Arc::new(move |weight, _| report.send(weight).unwrap()));
+    let told = || reports.try_iter().collect::<Vec<_>>();
+    let broken = || counters.broken.load(Ordering::Relaxed);
+    let orders = shard.attach_with(setup).unwrap();
+    guest.ask(0, IN, 4, 512, None);
+    guest.describe(1, 1 << 40, 512, WRITE | NEXT, 2);
+    guest.kick();
+    shard.run("its memory is away", |_| broken() == 1);
+    assert_eq!(told(), [Weight::Error]);
+    for waits in [false, true, false] {
+        // Its hypervisor shares other memory, as for a guest that gets more.
+        give(&mut shard, &orders, Order::Memory(guest.memory.clone(), waits));
+        (0..5).for_each(|_| shard.turn());
+        assert!(!shard.clients[0].as_ref().unwrap().looks_out(), "it is stopped");
+        assert!(told().is_empty() && broken() == 1);
+    }
+    // What it lacks is another piece by now.
+    guest.describe(1, 1 << 41, 512, WRITE | NEXT, 2);
+    give(&mut shard, &orders, Order::Memory(guest.memory.clone(), false));
+    shard.run("that is away, too", |_| broken() == 2);
+    assert_eq!(told(), [Weight::Error]);
+    guest.describe(1, 0, 512, WRITE | NEXT, 2);
+    give(&mut shard, &orders, Order::Memory(guest.memory.clone(), false));
+    assert_eq!(shard.answers(&mut guest, 1), [(0, 513, 0)]);
+    guest.ask(3, IN, 4, 512, None);
+    guest.kick();
+    assert_eq!(shard.answers(&mut guest, 1), [(3, 513, 0)]);
+    assert_eq!(told(), [Weight::Info]);
+}
+
+#[test]
 fn a_queue_whose_ring_was_away_for_a_moment_goes_on() {
     // What of a request is there while the ring is not: nothing, or its header and its status, and none of its data.
     for regions in [&[(1 << 40, 4096)][..], &[(REQUESTS, 512)]] {
