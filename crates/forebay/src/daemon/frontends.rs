@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use forebay_frontends::vhost_user;
@@ -28,6 +30,9 @@ use super::vhost_user::{VhostUser, VhostUserState};
 use crate::config::iscsi::IscsiSpec;
 use crate::config::values::Name;
 use crate::config::{DaemonSpec, ListenerSpec, VhostUserSpec};
+
+/// A hypervisor's device that is not busy has been told the size of its disk by then.
+const TELL_MAX: Duration = Duration::from_millis(100);
 
 /// Where clients do not find a disk.
 #[derive(Debug)]
@@ -270,13 +275,18 @@ impl Frontends {
         self.portals.targets_of(disk)
     }
 
-    /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect.
+    /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect. It may take a moment.
     pub(super) fn tell_size(&self, name: &str, disk: &DiskHandle) {
         self.portals.tell_size(disk);
         if let Some(device) = self.device(name) {
+            let (told, is_told) = channel();
             let size = disk.size();
+            tokio::task::spawn_blocking(move || {
+                device.tell_size(size);
+                let _ = told.send(());
+            });
             // It may be busy with a message for as long as primary storage takes for a request: nobody waits for that.
-            tokio::task::spawn_blocking(move || device.tell_size(size));
+            let _ = is_told.recv_timeout(TELL_MAX);
         }
     }
 
