@@ -278,11 +278,11 @@ impl Frontends {
     /// Tells whoever can be told what size a disk has now. NBD clients see it when they connect. It may take a moment.
     pub(super) fn tell_size(&self, name: &str, disk: &DiskHandle) {
         self.portals.tell_size(disk);
-        if let Some(device) = self.device(name) {
+        let device = self.device(name);
+        if let Some(tell) = device.and_then(|device| device.telling(disk.size())) {
             let (told, is_told) = channel();
-            let size = disk.size();
             tokio::task::spawn_blocking(move || {
-                device.tell_size(size);
+                tell();
                 let _ = told.send(());
             });
             // It may be busy with a message for as long as primary storage takes for a request: nobody waits for that.

@@ -143,15 +143,25 @@ impl VhostUserState {
     }
 
     /// The disk has this size by now: a hypervisor that is there is told, as soon as a ring runs.
-    pub fn tell_size(&self, size: u64) {
+    fn tell_size(&self, size: u64) {
+        if let Some(tell) = self.telling(size) {
+            tell();
+        }
+    }
+
+    /// What tells the hypervisor that is there the size of its disk. It waits for as long as the device is busy with a
+    /// message, and keeps nothing but its session meanwhile: the socket may go.
+    pub fn telling(&self, size: u64) -> Option<impl FnOnce() + Send + use<>> {
         // The device may be waiting for its shard: nobody else waits for it.
         let session =
             self.session().as_ref().map(|session| (session.device.clone(), session.back.clone()));
-        let Some((device, back)) = session else { return };
-        let is_running = device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
-        if let Some(back) = back.filter(|_| is_running) {
-            back.tell_config_change();
-        }
+        let (device, back) = session?;
+        Some(move || {
+            let is_running = device.lock().unwrap_or_else(PoisonError::into_inner).resize(size);
+            if let Some(back) = back.filter(|_| is_running) {
+                back.tell_config_change();
+            }
+        })
     }
 
     /// Does something while its session is busy with a message.

@@ -87,7 +87,9 @@ async fn whoever_tells_the_size_of_a_disk_waits_for_its_device_but_not_for_long(
     let (told, is_told) = std::sync::mpsc::channel();
     let telling = frontends.clone();
     // A message may wait for a guest's request, and that for primary storage.
-    frontends.device("db").unwrap().while_busy(|| {
+    let device = frontends.device("db").unwrap();
+    device.while_busy(|| {
+        let users = Arc::strong_count(&device);
         tokio::task::spawn_blocking(move || {
             let began = Instant::now();
             telling.tell_size("db", &disk);
@@ -95,5 +97,6 @@ async fn whoever_tells_the_size_of_a_disk_waits_for_its_device_but_not_for_long(
         });
         let waited = is_told.recv_timeout(Duration::from_secs(20)).expect("it goes on without");
         assert!(waited >= TELL_MAX, "the device may have been told a moment later: {waited:?}");
+        assert_eq!(Arc::strong_count(&device), users, "what waits on keeps no socket");
     });
 }
