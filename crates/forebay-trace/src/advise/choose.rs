@@ -84,7 +84,7 @@ pub struct Plan {
     pub first_ratio: f64,
     /// Where the hit ratio is expected: from a cache that is empty at the beginning to one that is warm.
     pub hit_ratio_range: [f64; 2],
-    /// The parts of the trace are alike enough to tell.
+    /// The parts of the trace, and what the disk was asked besides, are alike enough to tell.
     pub is_steady: bool,
     /// Of reads.
     pub read: Latency,
@@ -102,7 +102,8 @@ impl Plan {
         latencies.kinds(self.ram_hit_ratio, self.flash_hit_ratio, self.first_ratio).to_vec()
     }
 
-    /// Expects hit ratios down to `low` and up to `high`, and what reads take then.
+    /// Expects hit ratios down to `low` and up to `high`, and what reads take then. The plan's own mean is part of that: the
+    /// engine may have measured another one than the model has.
     pub(super) fn expect(&mut self, [low, high]: [f64; 2], latencies: &Latencies) {
         let range = [low.clamp(0.0, 1.0), high.clamp(0.0, 1.0)];
         let at = |hits: f64, latencies: &Latencies| {
@@ -114,7 +115,9 @@ impl Plan {
         self.hit_ratio_range = range;
         // Fewer hits are slower, unless primary storage is faster than the cache.
         let range = |one: f64, other: f64| [one.min(other), one.max(other)];
-        self.read_mean_range_ns = range(fast.mean_ns, slow.mean_ns);
+        let [low, high] = range(fast.mean_ns, slow.mean_ns);
+        let mean = self.read.mean_ns;
+        self.read_mean_range_ns = [low.min(mean), high.max(mean)];
         self.read_p99_range_ns = range(fast.p99_ns, slow.p99_ns);
     }
 

@@ -36,7 +36,12 @@ pub(super) fn of(outcome: &Outcome) -> ([f64; 2], bool) {
     let low = warm.min(last) - DEVIATIONS[0] * deviation - ERROR[0] - chance;
     let high = warm.max(last) + DEVIATIONS[1] * deviation + ERROR[1] + chance;
     let range = [low.max(0.0), (high + FIRST_USES * (1.0 - warm)).min(1.0)];
-    (range, range[1] - range[0] <= WIDTH_MAX)
+    (range, says_something(range))
+}
+
+/// Whether such a range says anything.
+pub(super) fn says_something([low, high]: [f64; 2]) -> bool {
+    high - low <= WIDTH_MAX
 }
 
 fn hit_ratio(slices: &[Slice]) -> Option<f64> {

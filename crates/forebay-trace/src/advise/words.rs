@@ -217,7 +217,7 @@ fn cache(advice: &Advice, plan: &Plan) -> String {
         let [fast, slow] = plan.read_mean_range_ns.map(ns);
         text += &format!(" ({fast} to {slow})");
     } else {
-        text += " here; the parts of the trace differ too much to tell what comes";
+        text += " here; what is asked for differs too much from time to time to tell what comes";
     }
     let (size, tier) = plan.larger();
     let room = advice.proof.as_ref().map_or(0, |proof| proof.room_bytes);

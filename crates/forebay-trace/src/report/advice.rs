@@ -64,7 +64,7 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
         let uncached = ns(of.advice.uncached_read_ns());
         rows.push(("mean of reads", format!("{fast} to {slow}, instead of {uncached}")));
         if !plan.is_steady {
-            let why = "the parts of the trace differ too much: this is where the cache was, not where it will be";
+            let why = "what is asked for differs too much from time to time: this is where the cache was, not where it will be";
             rows.push(("how sure", why.to_owned()));
         }
         rows.push(("metadata", format!("{} of RAM", rounded(plan.metadata_bytes))));
