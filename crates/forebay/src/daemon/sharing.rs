@@ -22,7 +22,7 @@ use forebay_core::mrc::Snapshot;
 use forebay_core::observer::Observer;
 use forebay_host::events::Severity;
 use forebay_trace::share::{self, Demand, Member};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::control::ControlState;
 use super::opening;
@@ -35,6 +35,9 @@ use plan::Plan;
 const EVERY: Duration = Duration::from_secs(10);
 /// What was seen before a round counts so much after it: half of it is forgotten in six minutes.
 const KEEP: f64 = 0.98;
+/// A disk that was opened longer ago has forgotten half, or more, of what it did. How much more nobody knows: it may have read a
+/// lot last week, and nothing since.
+const NEW_MAX: Duration = Duration::from_secs(360);
 /// Time that a disk has for its answer; without one all stays as it is.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -114,7 +117,9 @@ struct Seen {
     sharing: config::Sharing,
     /// Bytes that it gets at most, whatever its units.
     limit: u64,
-    /// What it read, and how often.
+    /// For how long it is open.
+    age: Duration,
+    /// What it read since then, and how often.
     read: (Snapshot, u64),
     /// It is in a mode that keeps what is read, so that more would save misses.
     keeps_reads: bool,
@@ -160,7 +165,10 @@ impl Division {
         self.stuck.values_mut().for_each(|stuck| stuck.rounds = stuck.rounds.saturating_sub(1));
         let pool = disks.iter().map(|it| it.brings).fold(0, u64::saturating_add);
         for seen in disks {
-            let demand = self.demands.entry(seen.name.clone()).or_default();
+            let demand = self
+                .demands
+                .entry(seen.name.clone())
+                .or_insert_with(|| first(seen.age, &seen.read));
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
             demand.look(seen.read.clone(), seen.keeps_reads, sizes.into_iter(), KEEP);
         }
@@ -257,6 +265,14 @@ impl Division {
     }
 }
 
+/// What a disk of this age asks for before the first look at it.
+fn first(age: Duration, (snapshot, reads): &(Snapshot, u64)) -> Demand {
+    match age <= NEW_MAX {
+        true => Demand::new(),
+        false => Demand::from_now_on(snapshot.clone(), *reads),
+    }
+}
+
 /// A size that a disk is to have.
 struct AskedFor {
     disk: Arc<ServedDisk>,
@@ -323,6 +339,7 @@ async fn seen(state: &Arc<ControlState>, spec: &DaemonSpec) -> BTreeMap<Whole, V
                 has: (slots * engine.block_size).next_multiple_of(unit),
                 sharing,
                 limit,
+                age: disk.elapsed(Instant::now()),
                 read: (snapshot.clone(), engine.counters.reads),
                 keeps_reads: engine.mode_actual.keeps_reads(),
                 whole: whole.clone(),
@@ -377,4 +394,36 @@ fn shares_flash(spec: &DiskSpec, disk: &ServedDisk) -> Option<Share> {
         sharing: config::Sharing { reservation: units(reservation), limit: units(limit), shares },
         limit,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::characteristics::Kind;
+    use forebay_core::mrc::Shards;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_begins_to_share_late_asks_only_for_what_it_does_from_then_on() {
+        let mut shards = Shards::new(8192, 1);
+        let mut read = |blocks: std::ops::Range<u64>| {
+            blocks.for_each(|block| shards.on_use(Kind::Read, block, 0..1));
+            let snapshot = shards.snapshot();
+            let reads = snapshot.reads.uses();
+            (snapshot, reads)
+        };
+        let (then, now) = (read(0..4000), read(4000..5000));
+        let misses = |age, looks: &[&(Snapshot, u64)]| {
+            let mut demand = first(age, &then);
+            for &read in looks {
+                demand.look(read.clone(), true, [0, 8192].into_iter(), KEEP);
+            }
+            demand.misses(0).round()
+        };
+        let week = Duration::from_secs(7 * 86_400);
+        assert_eq!(misses(EVERY, &[&then]), 4000.0);
+        assert_eq!(misses(EVERY, &[&then, &now]), 4000.0 * KEEP + 1000.0);
+        assert_eq!(misses(week, &[&then]), 0.0);
+        assert_eq!(misses(week, &[&then, &now]), 1000.0);
+    }
 }
