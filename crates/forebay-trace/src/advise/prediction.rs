@@ -9,7 +9,7 @@
 
 use forebay_backends::size::rounded;
 use forebay_core::config::Mode;
-use forebay_core::stats::{Latency as Histogram, Statistics};
+use forebay_core::stats::{Latency as Histogram, Statistics, TierState};
 use serde::{Deserialize, Serialize};
 
 use super::{Advice, Latencies, Latency, Plan};
@@ -287,6 +287,8 @@ impl Configuration {
         };
         let is_size = |slots: u64, advised: u64| is_about(slots * now.block_size, advised);
         let size = |bytes: u64| rounded(bytes).to_string();
+        // A tier that failed still has its slots, and answers nothing.
+        let has_failed = self.flash > 0 && now.flash.state == TierState::Failed;
         let checks = [
             (
                 "mode",
@@ -308,7 +310,7 @@ impl Configuration {
             ),
             (
                 "flash",
-                is_size(now.flash.slots, self.flash),
+                is_size(now.flash.slots, self.flash) || has_failed,
                 size(now.flash.slots * now.block_size),
                 size(self.flash),
             ),
@@ -336,7 +338,8 @@ impl Configuration {
         });
         let differ = checks.into_iter().chain(named).chain(log).filter(|(_, is_same, ..)| !is_same);
         let words = differ.map(|(what, _, is, advised)| format!("{what} {is}, advised {advised}"));
-        let words: Vec<String> = words.collect();
+        let failed = has_failed.then(|| "flash has failed".to_owned());
+        let words: Vec<String> = failed.into_iter().chain(words).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 }

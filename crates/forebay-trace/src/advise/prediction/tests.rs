@@ -1,6 +1,6 @@
 use forebay_core::config::Mode;
 use forebay_core::ids::Nanos;
-use forebay_core::stats::{LogStatistics, Statistics, TierStatistics};
+use forebay_core::stats::{LogStatistics, Statistics, TierState, TierStatistics};
 
 use super::super::{Latencies, Latency};
 use super::{Configuration, Outcome, Prediction, Reads};
@@ -116,6 +116,12 @@ fn a_disk_is_as_advised_or_says_how_it_is_not() {
         "mode monitor, advised write-through",
     );
     check(Statistics { flash: tier(4096), ..now() }, "flash 32 MiB, advised 64 MiB");
+    // It still has its slots, and caches nothing there.
+    let failed = TierStatistics { state: TierState::Failed, ..now().flash };
+    check(Statistics { flash: failed.clone(), ..now() }, "flash has failed");
+    let without = Configuration { flash: 0, ..configuration.clone() };
+    let spare = TierStatistics { slots: 0, ..failed };
+    assert_eq!(without.difference(&Statistics { flash: spare, ..now() }), None, "none was advised");
     let other = Statistics { ram: tier(1), policy: "lru".into(), ..now() };
     check(other, "RAM 8 KiB, advised 0 B; policy lru, advised auto");
     let other = Statistics { flash_admission: "history".into(), ..now() };
