@@ -121,8 +121,7 @@ pub(super) async fn drop_cache(
     let dropped = ask(&state, disk, async |disk| {
         // Whoever writes from now on is told of.
         let modified = disk.modified_up_to_now().await;
-        let dropped = disk.handle.drop_cache().await?;
-        disk.advice.cooled();
+        let dropped = disk.advice.drop_cache(&disk.handle).await?;
         let noting = tokio::task::spawn_blocking(move || disk.deal_with_modified(modified));
         Ok((dropped, noting.await.map_err(anyhow::Error::from).flatten()))
     });

@@ -17,7 +17,7 @@ use forebay_backends::Probe;
 use forebay_core::stats::Statistics;
 use forebay_host::date;
 use forebay_host::events::Severity;
-use forebay_shard::DiskHandle;
+use forebay_shard::{DiskHandle, Dropped, Gone};
 use forebay_trace::advise::{Prediction, Reads};
 use forebay_trace::mrc;
 use tokio::task::JoinSet;
@@ -59,7 +59,12 @@ struct State {
     is_changed: bool,
     /// How often the cache was emptied.
     coolings: u64,
+    /// How often it is being emptied.
+    cooling: u64,
 }
+
+/// The cache is being emptied, until this is dropped.
+struct Cooling(Arc<Keeper>);
 
 impl Keeper {
     /// Reads what was kept for the disk in front of what `probe` looks at.
@@ -84,13 +89,19 @@ impl Keeper {
         self.state().trouble.clone()
     }
 
-    /// The cache was emptied. A look that is under way may be at the time before, and does not count.
-    pub fn cooled(&self) {
-        let mut state = self.state();
-        state.coolings += 1;
-        if let Some((_, follower)) = &mut state.kept {
-            follower.cooled();
-        }
+    /// Drops what `disk` has cached. Nothing counts from the beginning to the end of that. It goes on where nobody waits for it
+    /// any more.
+    ///
+    /// # Errors
+    /// The disk has ended.
+    pub async fn drop_cache(self: &Arc<Keeper>, disk: &DiskHandle) -> Result<Dropped, Gone> {
+        let (cooling, disk) = (Cooling::begin(self.clone()), disk.clone());
+        let dropping = tokio::spawn(async move {
+            let dropped = disk.drop_cache().await;
+            drop(cooling);
+            dropped
+        });
+        dropping.await.unwrap_or(Err(Gone))
     }
 
     /// Keeps another one instead, durably.
@@ -102,7 +113,7 @@ impl Keeper {
         let _turn = self.turn.lock().await;
         let follower = Follower::default();
         self.write(file::bytes(&prediction, &follower)).await?;
-        *self.state() = State { kept: Some((prediction, follower)), ..State::default() };
+        self.has_now(Some((prediction, follower)));
         Ok(())
     }
 
@@ -117,8 +128,15 @@ impl Keeper {
             let removed = tokio::task::spawn_blocking(move || file::remove(&path)).await?;
             removed.with_context(|| format!("cannot remove {shown}"))?;
         }
-        *self.state() = State::default();
+        self.has_now(None);
         Ok(())
+    }
+
+    /// This is kept, and written. A drop of the cache that is under way goes on.
+    fn has_now(&self, kept: Option<(Prediction, Follower)>) {
+        let mut state = self.state();
+        let State { coolings, cooling, .. } = *state;
+        *state = State { kept, coolings, cooling, ..State::default() };
     }
 
     /// Counts what `disk` did since the last look.
@@ -138,14 +156,14 @@ impl Keeper {
         self.count(coolings, &engine, reads);
     }
 
-    /// Counts what was seen when the cache had been emptied so often.
+    /// Counts what was seen when the cache had been emptied so often: a look that a drop came into may be at the time before.
     fn count(&self, coolings: u64, engine: &Statistics, reads: Reads) {
         let mut state = self.state();
-        let is_old = state.coolings != coolings;
+        let is_cold = state.cooling > 0 || state.coolings != coolings;
         let State { kept: Some((prediction, follower)), is_changed, .. } = &mut *state else {
             return;
         };
-        if is_old {
+        if is_cold {
             return;
         }
         let seen = Seen {
@@ -201,6 +219,24 @@ impl Keeper {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cooling {
+    fn begin(keeper: Arc<Keeper>) -> Cooling {
+        keeper.state().cooling += 1;
+        Cooling(keeper)
+    }
+}
+
+impl Drop for Cooling {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.cooling -= 1;
+        state.coolings += 1;
+        if let Some((_, follower)) = &mut state.kept {
+            follower.cooled();
+        }
     }
 }
 

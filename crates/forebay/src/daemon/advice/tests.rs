@@ -8,13 +8,14 @@ use forebay_core::ids::Nanos;
 use forebay_core::stats::Statistics;
 use forebay_host::events::EventLog;
 use forebay_host::population::Population;
-use forebay_shard::{ShardHandle, testing};
+use forebay_shard::{Gone, ShardHandle, testing};
 use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads};
 
 use tokio::task::JoinSet;
 
-use super::{Follower, Keeper, State, all_ended, file, settle_one};
+use super::{Cooling, Follower, Keeper, State, all_ended, file, settle_one};
 use crate::config::values::Name;
+use crate::daemon::api::AdviceStage;
 use crate::daemon::flash::Flash;
 use crate::daemon::opener::Opener;
 
@@ -213,24 +214,54 @@ async fn the_end_of_a_disk_waits_neither_for_its_shard_nor_for_the_state_folder(
     assert!(path.exists(), "it was kept when its turn came");
 }
 
+fn stage(keeper: &Keeper) -> AdviceStage {
+    let state = keeper.state();
+    let (prediction, follower) = state.kept.as_ref().unwrap();
+    follower.stage(prediction)
+}
+
 #[test]
 fn a_look_from_before_the_cache_was_dropped_does_not_count_behind_it() {
     let folder = tempfile::tempdir().unwrap();
-    let keeper = |kept| Keeper {
-        path: Ok(folder.path().join("x.advice")),
-        state: std::sync::Mutex::new(State { kept: Some(kept), ..State::default() }),
-        turn: tokio::sync::Mutex::default(),
-    };
-    let stage = |keeper: &Keeper| {
-        let state = keeper.state();
-        let (prediction, follower) = state.kept.as_ref().unwrap();
-        follower.stage(prediction)
-    };
-    let keeper = keeper((prediction(), Follower::default()));
+    let keeper = changed(folder.path().join("x.advice"));
     let fresh = stage(&keeper);
-    keeper.cooled();
+    drop(Cooling::begin(keeper.clone()));
     keeper.count(0, &Statistics::default(), Reads::default());
     assert_eq!(stage(&keeper), fresh, "it was seen before");
     keeper.count(1, &Statistics::default(), Reads::default());
+    assert_ne!(stage(&keeper), fresh);
+}
+
+#[tokio::test]
+async fn nothing_counts_while_the_cache_is_dropped_whoever_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let keeper = changed(folder.path().join("x.advice"));
+    let fresh = stage(&keeper);
+    let (disk, shard) = testing::hung(1 << 20);
+    let look = |coolings| keeper.count(coolings, &Statistics::default(), Reads::default());
+    let (of, asked) = (keeper.clone(), disk.clone());
+    let dropping = tokio::spawn(async move { of.drop_cache(&asked).await });
+    tokio::task::yield_now().await;
+    look(0);
+    assert_eq!(stage(&keeper), fresh, "the drop has begun");
+    dropping.abort();
+    assert!(dropping.await.unwrap_err().is_cancelled());
+    look(0);
+    assert_eq!(stage(&keeper), fresh, "nobody waits for the drop, and it goes on");
+    keeper.keep(prediction()).await.unwrap();
+    look(0);
+    assert_eq!(stage(&keeper), fresh, "nor does it count for another advice");
+
+    drop(shard);
+    assert_eq!(keeper.drop_cache(&disk).await.map(|dropped| dropped.blocks), Err(Gone));
+    let all_ended = async {
+        while keeper.state().cooling > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), all_ended).await.unwrap();
+    look(0);
+    assert_eq!(stage(&keeper), fresh, "it was seen before the end");
+    look(2);
     assert_ne!(stage(&keeper), fresh);
 }
