@@ -8,6 +8,7 @@
 //! ```
 //! No clock and no I/O. Counts of several times in force add up.
 
+use forebay_core::mrc::Snapshot;
 use forebay_trace::advise::{Prediction, Reads};
 
 use crate::daemon::api::AdviceStage;
@@ -32,8 +33,12 @@ enum Stage {
         from: u64,
         reads: u64,
     },
-    /// Up to these reads.
-    Counting(Box<Reads>),
+    Counting {
+        /// Up to these reads.
+        last: Box<Reads>,
+        /// What the disk had been asked for when it began.
+        from: Option<Box<Snapshot>>,
+    },
 }
 
 /// How a disk is.
@@ -47,6 +52,8 @@ pub(super) struct Seen {
     pub is_full: bool,
     /// Reads since the daemon began.
     pub reads: Reads,
+    /// What the disk was asked for until then, where that is known. Of no use while reads count.
+    pub uses: Option<Snapshot>,
 }
 
 impl Follower {
@@ -61,7 +68,7 @@ impl Follower {
             self.stage = Stage::NotInForce(difference);
             return false;
         }
-        if let Stage::Counting(last) = &mut self.stage {
+        if let Stage::Counting { last, .. } = &mut self.stage {
             // Nothing is counted twice, should an older look come later.
             let Some(new) = seen.reads.since(last) else { return false };
             **last = seen.reads;
@@ -71,13 +78,14 @@ impl Follower {
         let reads = seen.reads.count();
         let from = match self.stage {
             Stage::WarmingUp { from, .. } => from,
-            Stage::Unknown | Stage::NotInForce(_) | Stage::Counting(_) => reads,
+            Stage::Unknown | Stage::NotInForce(_) | Stage::Counting { .. } => reads,
         };
         if !seen.is_full && reads < from.saturating_add(prediction.reads) {
             self.stage = Stage::WarmingUp { from, reads: reads.saturating_sub(from) };
             return false;
         }
-        self.stage = Stage::Counting(Box::new(seen.reads));
+        let from = seen.uses.map(Box::new);
+        self.stage = Stage::Counting { last: Box::new(seen.reads), from };
         self.since_ms.get_or_insert(seen.now_ms);
         true
     }
@@ -85,6 +93,20 @@ impl Follower {
     /// The cache was emptied: it has to become warm again.
     pub fn cooled(&mut self) {
         self.stage = Stage::Unknown;
+    }
+
+    /// Reads count now.
+    pub fn is_counting(&self) -> bool {
+        matches!(self.stage, Stage::Counting { .. })
+    }
+
+    /// What LRU of so many slots would have hit of the pieces that were read since counting began last; `now`: what the disk was
+    /// asked for by now. `None`: nobody knows.
+    pub fn lru_hit_ratio(&self, now: &Snapshot, slots: u64) -> Option<f64> {
+        let Stage::Counting { from: Some(from), .. } = &self.stage else { return None };
+        let reads = now.reads.uses().checked_sub(from.reads.uses())?;
+        let hits = now.reads.hits(slots) - from.reads.hits(slots);
+        (reads > 0).then(|| (hits / reads as f64).clamp(0.0, 1.0))
     }
 
     /// What is told of it.
@@ -97,15 +119,17 @@ impl Follower {
             Stage::WarmingUp { reads, .. } => {
                 AdviceStage::WarmingUp { reads: *reads, of: prediction.reads }
             }
-            Stage::Counting(_) => AdviceStage::Counting,
+            Stage::Counting { .. } => AdviceStage::Counting,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::characteristics::Kind;
     use forebay_core::config::Mode;
     use forebay_core::ids::Nanos;
+    use forebay_core::mrc::Shards;
     use forebay_trace::advise::{Configuration, Latencies, Latency};
 
     use super::*;
@@ -146,7 +170,8 @@ mod tests {
     fn seen(reads: u64, difference: Option<&str>, is_full: bool) -> Seen {
         let mut all = Reads::default();
         all.ram.record(Nanos(1000), reads);
-        Seen { now_ms: reads, difference: difference.map(str::to_owned), is_full, reads: all }
+        let difference = difference.map(str::to_owned);
+        Seen { now_ms: reads, difference, is_full, reads: all, uses: None }
     }
 
     #[test]
@@ -168,6 +193,27 @@ mod tests {
         assert_eq!(look(250, Some("mode monitor"), false), (not, 40, Some(160), false));
         assert_eq!(look(260, None, true), (AdviceStage::Counting, 40, Some(160), true));
         assert_eq!(look(261, None, true), (AdviceStage::Counting, 41, Some(160), true));
+    }
+
+    #[test]
+    fn lru_is_asked_for_what_came_since_counting_began() {
+        let mut shards = Shards::new(8192, 1);
+        let mut read = |blocks: &mut dyn Iterator<Item = u64>| {
+            blocks.for_each(|block| shards.on_use(Kind::Read, block, 0..1));
+            shards.snapshot()
+        };
+        let (prediction, mut follower) = (prediction(), Follower::default());
+        let hot = read(&mut (0..4000).map(|n| n % 10));
+        assert_eq!(follower.lru_hit_ratio(&hot, 100), None, "nothing counts");
+        follower.look(&prediction, Seen { uses: Some(hot.clone()), ..seen(4000, None, true) });
+        assert_eq!(follower.lru_hit_ratio(&hot, 100), None, "nothing was read since");
+        let other = read(&mut (1000..2000));
+        follower.look(&prediction, seen(5000, None, true));
+        assert_eq!(follower.lru_hit_ratio(&other, 100), Some(0.0));
+        let again = read(&mut (1000..2000));
+        assert_eq!(follower.lru_hit_ratio(&again, 2000), Some(0.5));
+        follower.cooled();
+        assert_eq!(follower.lru_hit_ratio(&again, 2000), None);
     }
 
     #[test]
