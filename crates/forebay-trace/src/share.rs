@@ -41,12 +41,6 @@ impl Demand {
         Demand { misses: Vec::new(), before: None }
     }
 
-    /// Of a disk that was at work before: what it did until this snapshot, with so many reads, is not known to be recent and
-    /// does not count.
-    pub fn from_now_on(snapshot: Snapshot, reads: u64) -> Demand {
-        Demand { misses: Vec::new(), before: Some((snapshot, reads)) }
-    }
-
     /// Takes note of what came since the last look; what was known before counts `keep` times as much from now on. `reads`:
     /// all that there were by now. `caches`: a cache would have answered them. `sizes`: the numbers of blocks that are asked for
     /// later.
@@ -73,6 +67,11 @@ impl Demand {
         let misses = sizes.map(|blocks| (blocks, new(blocks) + kept(blocks))).collect();
         self.misses = misses;
         self.before = Some((snapshot, reads));
+    }
+
+    /// All that is known by now counts `by` times as much from now on.
+    pub fn weigh(&mut self, by: f64) {
+        self.misses.iter_mut().for_each(|(_, misses)| *misses *= by);
     }
 
     /// The misses of a cache of `blocks`, from the next smaller size that is known.
@@ -375,35 +374,18 @@ mod tests {
         assert!(took < std::time::Duration::from_secs(5), "{took:?}");
     }
 
-    /// Reads blocks, each call 1000 of them, and gives what is known then.
-    fn reader() -> impl FnMut(std::ops::Range<u64>) -> (Snapshot, u64) {
+    #[test]
+    fn what_is_older_counts_less() {
         let mut shards = forebay_core::mrc::Shards::new(8192, 1);
         let mut count = 0;
-        move |blocks| {
+        let mut read = |blocks: std::ops::Range<u64>| {
             for block in blocks {
                 shards.on_use(forebay_core::characteristics::Kind::Read, block, 0..1);
             }
             count += 1000;
             (shards.snapshot(), count)
-        }
-    }
+        };
 
-    #[test]
-    fn what_came_before_a_demand_from_now_on_does_not_count() {
-        let mut read = reader();
-        let (snapshot, reads) = read(0..1000);
-        let mut demand = Demand::from_now_on(snapshot.clone(), reads);
-        let sizes = || [0, 2000].into_iter();
-        demand.look((snapshot, reads), true, sizes(), 0.5);
-        assert_eq!(demand.misses(0), 0.0);
-        demand.look(read(1000..2000), true, sizes(), 0.5);
-        let new = demand.misses(0);
-        assert!((new - 1000.0).abs() < 20.0, "{new}");
-    }
-
-    #[test]
-    fn what_is_older_counts_less() {
-        let mut read = reader();
         let mut demand = Demand::default();
         let sizes = || [0, 100, 2000].into_iter();
         demand.look(read(0..1000), true, sizes(), 0.5);

@@ -35,9 +35,6 @@ use plan::Plan;
 const EVERY: Duration = Duration::from_secs(10);
 /// What was seen before a round counts so much after it: half of it is forgotten in six minutes.
 const KEEP: f64 = 0.98;
-/// A disk that was opened longer ago has forgotten half, or more, of what it did. How much more nobody knows: it may have read a
-/// lot last week, and nothing since.
-const NEW_MAX: Duration = Duration::from_secs(360);
 /// Time that a disk has for its answer; without one all stays as it is.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -159,18 +156,25 @@ impl Seen {
 impl Division {
     async fn round(&mut self, state: &Arc<ControlState>, disks: &[Seen]) {
         let is_there = |name: &Name| disks.iter().any(|it| it.name == *name);
-        self.demands.retain(|name, _| is_there(name));
         self.told.retain(is_there);
         self.stuck.retain(|name, _| is_there(name));
         self.stuck.values_mut().for_each(|stuck| stuck.rounds = stuck.rounds.saturating_sub(1));
         let pool = disks.iter().map(|it| it.brings).fold(0, u64::saturating_add);
+        self.look(pool, disks);
+        self.carry_out(state, pool, disks).await;
+    }
+
+    /// Takes note of what they read, and plans.
+    fn look(&mut self, pool: u64, disks: &[Seen]) {
+        self.demands.retain(|name, _| disks.iter().any(|it| it.name == *name));
         for seen in disks {
-            let demand = self
-                .demands
-                .entry(seen.name.clone())
-                .or_insert_with(|| first(seen.age, &seen.read));
+            let is_first = !self.demands.contains_key(&seen.name);
+            let demand = self.demands.entry(seen.name.clone()).or_default();
             let sizes = share::blocks_asked_for(pool, &seen.member(demand));
             demand.look(seen.read.clone(), seen.keeps_reads, sizes.into_iter(), KEEP);
+            if is_first {
+                demand.weigh(first_counts(seen.age));
+            }
         }
         let member = |seen: &'_ Seen| {
             let mut member = seen.member(&self.demands[&seen.name]);
@@ -182,7 +186,6 @@ impl Division {
         if let Some(plan) = self.plan.next(&members) {
             self.plan = plan;
         }
-        self.carry_out(state, pool, disks).await;
     }
 
     /// The most that a disk is to have; what it has as long as it cannot get more.
@@ -265,12 +268,11 @@ impl Division {
     }
 }
 
-/// What a disk of this age asks for before the first look at it.
-fn first(age: Duration, (snapshot, reads): &(Snapshot, u64)) -> Demand {
-    match age <= NEW_MAX {
-        true => Demand::new(),
-        false => Demand::from_now_on(snapshot.clone(), *reads),
-    }
+/// What the first look at a disk of this age counts. How recent its reads are nobody knows, so they weigh what an even load of as
+/// many weighs in the long run. Those of a young disk are recent, and count whole.
+fn first_counts(age: Duration) -> f64 {
+    let remembered = EVERY.as_secs_f64() / (1.0 - KEEP);
+    if age.as_secs_f64() <= remembered { 1.0 } else { remembered / age.as_secs_f64() }
 }
 
 /// A size that a disk is to have.
@@ -397,33 +399,4 @@ fn shares_flash(spec: &DiskSpec, disk: &ServedDisk) -> Option<Share> {
 }
 
 #[cfg(test)]
-mod tests {
-    use forebay_core::characteristics::Kind;
-    use forebay_core::mrc::Shards;
-
-    use super::*;
-
-    #[test]
-    fn a_disk_that_begins_to_share_late_asks_only_for_what_it_does_from_then_on() {
-        let mut shards = Shards::new(8192, 1);
-        let mut read = |blocks: std::ops::Range<u64>| {
-            blocks.for_each(|block| shards.on_use(Kind::Read, block, 0..1));
-            let snapshot = shards.snapshot();
-            let reads = snapshot.reads.uses();
-            (snapshot, reads)
-        };
-        let (then, now) = (read(0..4000), read(4000..5000));
-        let misses = |age, looks: &[&(Snapshot, u64)]| {
-            let mut demand = first(age, &then);
-            for &read in looks {
-                demand.look(read.clone(), true, [0, 8192].into_iter(), KEEP);
-            }
-            demand.misses(0).round()
-        };
-        let week = Duration::from_secs(7 * 86_400);
-        assert_eq!(misses(EVERY, &[&then]), 4000.0);
-        assert_eq!(misses(EVERY, &[&then, &now]), 4000.0 * KEEP + 1000.0);
-        assert_eq!(misses(week, &[&then]), 0.0);
-        assert_eq!(misses(week, &[&then, &now]), 1000.0);
-    }
-}
+mod tests;
