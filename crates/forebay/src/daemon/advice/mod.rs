@@ -227,7 +227,13 @@ impl Keeper {
 
 impl Cooling {
     fn begin(keeper: Arc<Keeper>) -> Cooling {
-        keeper.state().cooling += 1;
+        let mut state = keeper.state();
+        state.cooling += 1;
+        // It stays so until the end: no look counts meanwhile.
+        if let Some((_, follower)) = &mut state.kept {
+            follower.cooled();
+        }
+        drop(state);
         Cooling(keeper)
     }
 }
@@ -237,9 +243,6 @@ impl Drop for Cooling {
         let mut state = self.0.state();
         state.cooling -= 1;
         state.coolings += 1;
-        if let Some((_, follower)) = &mut state.kept {
-            follower.cooled();
-        }
     }
 }
 

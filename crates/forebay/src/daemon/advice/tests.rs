@@ -13,7 +13,7 @@ use forebay_trace::advise::{Configuration, Latencies, Latency, Prediction, Reads
 
 use tokio::task::JoinSet;
 
-use super::{Cooling, Follower, Keeper, State, all_ended, file, settle_one};
+use super::{Cooling, Follower, Keeper, Seen, State, all_ended, file, settle_one};
 use crate::config::values::Name;
 use crate::daemon::api::AdviceStage;
 use crate::daemon::flash::Flash;
@@ -230,6 +230,21 @@ fn a_look_from_before_the_cache_was_dropped_does_not_count_behind_it() {
     assert_eq!(stage(&keeper), fresh, "it was seen before");
     keeper.count(1, &Statistics::default(), Reads::default(), None);
     assert_ne!(stage(&keeper), fresh);
+}
+
+#[test]
+fn nothing_is_said_to_count_while_the_cache_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let keeper = changed(folder.path().join("x.advice"));
+    let fresh = stage(&keeper);
+    let (difference, reads) = (None, Reads::default());
+    let warm = Seen { now_ms: 1, difference, is_full: true, reads, uses: None };
+    keeper.state().kept.as_mut().unwrap().1.look(&prediction(), warm);
+    assert_eq!(stage(&keeper), AdviceStage::Counting);
+    let cooling = Cooling::begin(keeper.clone());
+    assert_eq!(stage(&keeper), fresh, "the drop has begun");
+    drop(cooling);
+    assert_eq!(stage(&keeper), fresh, "it is warm later");
 }
 
 #[tokio::test]
