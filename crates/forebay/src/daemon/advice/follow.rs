@@ -8,7 +8,6 @@
 //! ```
 //! No clock and no I/O. Counts of several times in force add up.
 
-use forebay_core::mrc::Snapshot;
 use forebay_trace::advise::{Prediction, Reads};
 
 use crate::daemon::api::AdviceStage;
@@ -33,12 +32,8 @@ enum Stage {
         from: u64,
         reads: u64,
     },
-    Counting {
-        /// Up to these reads.
-        last: Box<Reads>,
-        /// What the disk had been asked for when it began.
-        from: Option<Box<Snapshot>>,
-    },
+    /// Up to these reads.
+    Counting(Box<Reads>),
 }
 
 /// How a disk is.
@@ -52,8 +47,6 @@ pub(super) struct Seen {
     pub is_full: bool,
     /// Reads since the daemon began.
     pub reads: Reads,
-    /// What the disk was asked for until then, where that is known. Of no use while reads count.
-    pub uses: Option<Snapshot>,
 }
 
 impl Follower {
@@ -68,7 +61,7 @@ impl Follower {
             self.stage = Stage::NotInForce(difference);
             return false;
         }
-        if let Stage::Counting { last, .. } = &mut self.stage {
+        if let Stage::Counting(last) = &mut self.stage {
             // Nothing is counted twice, should an older look come later.
             let Some(new) = seen.reads.since(last) else { return false };
             **last = seen.reads;
@@ -78,14 +71,13 @@ impl Follower {
         let reads = seen.reads.count();
         let from = match self.stage {
             Stage::WarmingUp { from, .. } => from,
-            Stage::Unknown | Stage::NotInForce(_) | Stage::Counting { .. } => reads,
+            Stage::Unknown | Stage::NotInForce(_) | Stage::Counting(_) => reads,
         };
         if !seen.is_full && reads < from.saturating_add(prediction.reads) {
             self.stage = Stage::WarmingUp { from, reads: reads.saturating_sub(from) };
             return false;
         }
-        let from = seen.uses.map(Box::new);
-        self.stage = Stage::Counting { last: Box::new(seen.reads), from };
+        self.stage = Stage::Counting(Box::new(seen.reads));
         self.since_ms.get_or_insert(seen.now_ms);
         true
     }
@@ -93,20 +85,6 @@ impl Follower {
     /// The cache was emptied: it has to become warm again.
     pub fn cooled(&mut self) {
         self.stage = Stage::Unknown;
-    }
-
-    /// Reads count now.
-    pub fn is_counting(&self) -> bool {
-        matches!(self.stage, Stage::Counting { .. })
-    }
-
-    /// What LRU of so many slots would have hit of the pieces that were read since counting began last; `now`: what the disk was
-    /// asked for by now. `None`: nobody knows.
-    pub fn lru_hit_ratio(&self, now: &Snapshot, slots: u64) -> Option<f64> {
-        let Stage::Counting { from: Some(from), .. } = &self.stage else { return None };
-        let reads = now.reads.uses().checked_sub(from.reads.uses())?;
-        let hits = now.reads.hits(slots) - from.reads.hits(slots);
-        (reads > 0).then(|| (hits / reads as f64).clamp(0.0, 1.0))
     }
 
     /// What is told of it.
@@ -119,17 +97,15 @@ impl Follower {
             Stage::WarmingUp { reads, .. } => {
                 AdviceStage::WarmingUp { reads: *reads, of: prediction.reads }
             }
-            Stage::Counting { .. } => AdviceStage::Counting,
+            Stage::Counting(_) => AdviceStage::Counting,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::characteristics::Kind;
     use forebay_core::config::Mode;
     use forebay_core::ids::Nanos;
-    use forebay_core::mrc::Shards;
     use forebay_trace::advise::{Configuration, Latencies, Latency};
 
     use super::*;
@@ -170,8 +146,7 @@ mod tests {
     fn seen(reads: u64, difference: Option<&str>, is_full: bool) -> Seen {
         let mut all = Reads::default();
         all.ram.record(Nanos(1000), reads);
-        let difference = difference.map(str::to_owned);
-        Seen { now_ms: reads, difference, is_full, reads: all, uses: None }
+        Seen { now_ms: reads, difference: difference.map(str::to_owned), is_full, reads: all }
     }
 
     #[test]
@@ -193,27 +168,6 @@ mod tests {
         assert_eq!(look(250, Some("mode monitor"), false), (not, 40, Some(160), false));
         assert_eq!(look(260, None, true), (AdviceStage::Counting, 40, Some(160), true));
         assert_eq!(look(261, None, true), (AdviceStage::Counting, 41, Some(160), true));
-    }
-
-    #[test]
-    fn lru_is_asked_for_what_came_since_counting_began() {
-        let mut shards = Shards::new(8192, 1);
-        let mut read = |blocks: &mut dyn Iterator<Item = u64>| {
-            blocks.for_each(|block| shards.on_use(Kind::Read, block, 0..1));
-            shards.snapshot()
-        };
-        let (prediction, mut follower) = (prediction(), Follower::default());
-        let hot = read(&mut (0..4000).map(|n| n % 10));
-        assert_eq!(follower.lru_hit_ratio(&hot, 100), None, "nothing counts");
-        follower.look(&prediction, Seen { uses: Some(hot.clone()), ..seen(4000, None, true) });
-        assert_eq!(follower.lru_hit_ratio(&hot, 100), None, "nothing was read since");
-        let other = read(&mut (1000..2000));
-        follower.look(&prediction, seen(5000, None, true));
-        assert_eq!(follower.lru_hit_ratio(&other, 100), Some(0.0));
-        let again = read(&mut (1000..2000));
-        assert_eq!(follower.lru_hit_ratio(&again, 2000), Some(0.5));
-        follower.cooled();
-        assert_eq!(follower.lru_hit_ratio(&again, 2000), None);
     }
 
     #[test]

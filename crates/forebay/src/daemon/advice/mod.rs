@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::Probe;
-use forebay_core::mrc::Snapshot;
-use forebay_core::observer::Observer;
 use forebay_core::stats::Statistics;
 use forebay_host::date;
 use forebay_host::events::Severity;
 use forebay_shard::{DiskHandle, Dropped, Gone};
-use forebay_trace::advise::{Configuration, Prediction, Reads};
+use forebay_trace::advise::{Prediction, Reads};
+use forebay_trace::mrc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -143,13 +142,10 @@ impl Keeper {
     /// Counts what `disk` did since the last look.
     async fn look(&self, disk: &DiskHandle) {
         let _turn = self.turn.lock().await;
-        let (coolings, is_counting) = match &*self.state() {
-            State { kept: Some((_, follower)), coolings, .. } => {
-                (*coolings, follower.is_counting())
-            }
+        let coolings = match &*self.state() {
+            State { kept: Some(_), coolings, .. } => *coolings,
             State { kept: None, .. } => return,
         };
-        let uses = if is_counting { None } else { uses(disk).await };
         let (Ok(stats), Ok(latencies)) = (disk.stats().await, disk.read_latencies().await) else {
             return;
         };
@@ -157,11 +153,11 @@ impl Keeper {
         let [ram, flash, backend] = *latencies;
         let (joined, bypassed) = (engine.counters.read_hits_joined, engine.counters.reads_bypassed);
         let reads = Reads { ram, flash, backend, joined, bypassed };
-        self.count(coolings, &engine, reads, uses);
+        self.count(coolings, &engine, reads);
     }
 
     /// Counts what was seen when the cache had been emptied so often: a look that a drop came into may be at the time before.
-    fn count(&self, coolings: u64, engine: &Statistics, reads: Reads, uses: Option<Snapshot>) {
+    fn count(&self, coolings: u64, engine: &Statistics, reads: Reads) {
         let mut state = self.state();
         let is_cold = state.cooling > 0 || state.coolings != coolings;
         let State { kept: Some((prediction, follower)), is_changed, .. } = &mut *state else {
@@ -175,7 +171,6 @@ impl Keeper {
             difference: prediction.configuration.difference(engine),
             is_full: is_full(engine),
             reads,
-            uses,
         };
         *is_changed |= follower.look(prediction, seen);
     }
@@ -206,12 +201,14 @@ impl Keeper {
     /// What is kept, as it is now.
     async fn told(&self, disk: &DiskHandle) -> Option<KeptAdvice> {
         self.look(disk).await;
-        let is_counting = self.state().kept.as_ref()?.1.is_counting();
-        let now = if is_counting { uses(disk).await } else { None };
+        let cache = {
+            let state = self.state();
+            let configuration = &state.kept.as_ref()?.0.configuration;
+            configuration.ram.max(configuration.flash)
+        };
+        let lru = lru_hit_ratio(disk, cache).await;
         let state = self.state();
         let (prediction, follower) = state.kept.as_ref()?;
-        let Configuration { ram, flash, block_size, .. } = prediction.configuration;
-        let lru = now.and_then(|now| follower.lru_hit_ratio(&now, ram.max(flash) / block_size));
         Some(KeptAdvice {
             prediction: prediction.clone(),
             stage: follower.stage(prediction),
@@ -293,10 +290,15 @@ async fn all_ended(mut looks: JoinSet<()>) {
     while looks.join_next().await.is_some() {}
 }
 
-/// What `disk` was asked for since its start, where it makes a curve of that.
-async fn uses(disk: &DiskHandle) -> Option<Snapshot> {
-    let look = |observer: &mut Observer| observer.uses().map(|uses| uses.snapshot());
-    disk.observe(look).await.ok()?
+/// What LRU would have hit of the pieces that the disk was asked for since the start.
+async fn lru_hit_ratio(disk: &DiskHandle, cache: u64) -> Option<f64> {
+    let look = move |observer: &mut forebay_core::observer::Observer| {
+        let uses = observer.uses()?;
+        Some((uses.snapshot(), uses.block_size(), uses.grid_offset()))
+    };
+    let (snapshot, block_size, grid_offset) = disk.observe(look).await.ok()??;
+    let curve = mrc::of_disk(&snapshot, block_size, grid_offset, &[cache.max(block_size)]);
+    curve.points.first().map(|point| point.read_hit_ratio)
 }
 
 /// The larger tier of a disk has hardly any slot left.

@@ -226,9 +226,9 @@ fn a_look_from_before_the_cache_was_dropped_does_not_count_behind_it() {
     let keeper = changed(folder.path().join("x.advice"));
     let fresh = stage(&keeper);
     drop(Cooling::begin(keeper.clone()));
-    keeper.count(0, &Statistics::default(), Reads::default(), None);
+    keeper.count(0, &Statistics::default(), Reads::default());
     assert_eq!(stage(&keeper), fresh, "it was seen before");
-    keeper.count(1, &Statistics::default(), Reads::default(), None);
+    keeper.count(1, &Statistics::default(), Reads::default());
     assert_ne!(stage(&keeper), fresh);
 }
 
@@ -253,7 +253,7 @@ async fn nothing_counts_while_the_cache_is_dropped_whoever_waits_for_it() {
     let keeper = changed(folder.path().join("x.advice"));
     let fresh = stage(&keeper);
     let (disk, shard) = testing::hung(1 << 20);
-    let look = |coolings| keeper.count(coolings, &Statistics::default(), Reads::default(), None);
+    let look = |coolings| keeper.count(coolings, &Statistics::default(), Reads::default());
     let (of, asked) = (keeper.clone(), disk.clone());
     let dropping = tokio::spawn(async move { of.drop_cache(&asked).await });
     tokio::task::yield_now().await;
