@@ -116,7 +116,7 @@ fn setup(memory: Map, kick: OwnedFd, call: OwnedFd) -> QueueSetup {
         durable: false,
         serial: export.serial_bytes(),
         counters: Arc::<Counters>::default(),
-        report: Report(Arc::new(|text| panic!("{text}"))),
+        report: Report(Arc::new(|_, text| panic!("{text}"))),
     }
 }
 

@@ -79,6 +79,8 @@ pub struct Device<S: Shard> {
     vrings: Vec<Vring>,
     /// The hypervisor shows a write cache that is on, if the disk has one.
     write_cache: bool,
+    /// Queues are to answer without durability once the hypervisor has heard that its cache is on.
+    relaxes: bool,
     /// The write cache is off because it was in a session before.
     inherits_off: bool,
     seen: Seen,
@@ -111,6 +113,7 @@ impl<S: Shard> Device<S> {
         Device {
             write_cache: !is_cache_off,
             inherits_off: is_cache_off,
+            relaxes: false,
             seen: Seen::default(),
             export,
             shard,

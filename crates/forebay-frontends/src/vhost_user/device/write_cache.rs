@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! off: writes are durable ──► noted ──► the hypervisor is answered
-//! on:                                   the hypervisor is answered ──► noted
+//! on:                                   the hypervisor is answered ──► noted ──► writes may be volatile
 //! ```
 //! A kill in between leaves a note that it is off, whatever the hypervisor shows. That is safe: a guest that flushes loses
 //! nothing when its writes are durable. The other way round, one that does not flush would lose what was answered.
@@ -15,9 +15,11 @@ impl<S: Shard> Device<S> {
     pub(super) fn set_write_cache(&mut self, is_on: bool) {
         let before = self.is_durable();
         self.write_cache = is_on;
-        let durable = self.is_durable();
-        if durable != before {
-            self.order_all(|| Order::Durable(durable));
+        self.relaxes &= is_on;
+        match (before, self.is_durable()) {
+            (false, true) => self.order_all(|| Order::Durable(true)),
+            (true, false) => self.relaxes = true,
+            (false, false) | (true, true) => {}
         }
         self.note_if_off();
     }
@@ -40,6 +42,9 @@ impl<S: Shard> Device<S> {
                 "a restart may forget whether the guest switched its write cache off: {error}"
             );
             (self.report.0)(Weight::Warning, text);
+        }
+        if std::mem::take(&mut self.relaxes) && !self.is_durable() {
+            self.order_all(|| Order::Durable(false));
         }
     }
 }
