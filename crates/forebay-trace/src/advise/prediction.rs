@@ -189,8 +189,8 @@ impl Prediction {
         format!("{:.0}–{:.0} % of reads hit, {mean} on average, p99 {p99}", percent[0], percent[1])
     }
 
-    /// Judges it by the reads that came in its configuration. `lru` is the recent hit ratio of 4
-    /// KiB pieces of LRU with as large a cache, where that is known.
+    /// Judges it by the reads that came in its configuration. `lru` is the hit ratio of 4
+    /// KiB pieces of LRU with as large a cache, since the daemon began, where that is known.
     pub fn judge(&self, reads: &Reads, lru: Option<f64>) -> Judgement {
         let mut judgement = Judgement {
             outcome: Outcome::TooEarly,

@@ -58,13 +58,14 @@ fn expected(of: &DiskAdvice<'_>) -> Markup {
     let Advice { plan, before, after, options, flash_written_per_day, .. } = of.advice;
     let mut rows = Vec::new();
     if let Some(plan) = plan {
-        let [low, high] = plan.hit_ratio_range.map(|ratio| format!("{:.1} %", ratio * 100.0));
-        rows.push(("reads that hit", format!("{low} to {high}")));
-        let [fast, slow] = plan.read_mean_range_ns.map(ns);
-        let uncached = ns(of.advice.uncached_read_ns());
-        rows.push(("mean of reads", format!("{fast} to {slow}, instead of {uncached}")));
-        if !plan.is_steady {
-            let why = "what is asked for differs too much from time to time: this is where the cache was, not where it will be";
+        if plan.is_steady {
+            let [low, high] = plan.hit_ratio_range.map(|ratio| format!("{:.1} %", ratio * 100.0));
+            rows.push(("reads that hit", format!("{low} to {high}")));
+            let [fast, slow] = plan.read_mean_range_ns.map(ns);
+            let uncached = ns(of.advice.uncached_read_ns());
+            rows.push(("mean of reads", format!("{fast} to {slow}, instead of {uncached}")));
+        } else {
+            let why = "what is asked for differs too much from time to time to say how many reads will hit";
             rows.push(("how sure", why.to_owned()));
         }
         rows.push(("metadata", format!("{} of RAM", rounded(plan.metadata_bytes))));

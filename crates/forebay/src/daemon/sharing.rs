@@ -269,10 +269,10 @@ impl Division {
 }
 
 /// What the first look at a disk of this age counts. How recent its reads are nobody knows, so they weigh what an even load of as
-/// many weighs in the long run. Those of a young disk are recent, and count whole.
+/// many weighs by then where it was looked at all along.
 fn first_counts(age: Duration) -> f64 {
-    let remembered = EVERY.as_secs_f64() / (1.0 - KEEP);
-    if age.as_secs_f64() <= remembered { 1.0 } else { remembered / age.as_secs_f64() }
+    let looks = (age.as_secs_f64() / EVERY.as_secs_f64()).max(1.0);
+    (1.0 - KEEP.powf(looks)) / ((1.0 - KEEP) * looks)
 }
 
 /// A size that a disk is to have.
