@@ -244,8 +244,8 @@ impl Frontends {
     ///
     /// # Errors
     /// The same.
-    pub(super) fn read_secrets(&self, target: &IscsiSpec, takes_over: bool) -> Result<bool> {
-        self.portals.read_secrets(target, takes_over)
+    pub(super) async fn read_secrets(&self, target: &IscsiSpec, takes_over: bool) -> Result<bool> {
+        self.portals.read_secrets(target, takes_over).await
     }
 
     /// Whether anybody listens for NBD there.

@@ -13,8 +13,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Error, Result};
+use anyhow::{Context, Error, Result};
 use forebay_frontends::iscsi::target::{Portal, Target};
 use forebay_frontends::scsi;
 use forebay_host::events::{EventSender, Severity};
@@ -28,6 +29,7 @@ use self::behind::{Behind, target};
 use super::inherited::Inherited;
 use super::listener::{ACCEPT_PAUSE, BoundTcp, LEFT, ListenerState, bind_tcp};
 use super::names::Names;
+use super::questions::{About, Questions};
 use super::reservations::Kept;
 use crate::config::iscsi::IscsiSpec;
 use crate::config::values::Name;
@@ -38,11 +40,16 @@ const PORT: u16 = 1;
 /// Connections beyond the limit that are told so at a time; more are just closed.
 const TURNED_AWAY_MAX: usize = 32;
 
+/// Time for reading the secrets of a target; unit tests wait for that.
+const SECRET_MAX: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
+
 /// All portals of a daemon, and the targets behind them.
 #[derive(Debug)]
 pub struct Portals {
     inherited: Arc<Inherited>,
     names: Arc<Names>,
+    /// For files of secrets, which may be on storage that hangs.
+    questions: Questions,
     bound: Mutex<Bound>,
 }
 
@@ -95,7 +102,7 @@ pub struct UnitDisk {
 impl Portals {
     /// None yet; some may listen already.
     pub(super) fn new(inherited: Arc<Inherited>, names: Arc<Names>) -> Portals {
-        Portals { inherited, names, bound: Mutex::default() }
+        Portals { inherited, names, questions: Questions::default(), bound: Mutex::default() }
     }
 
     /// Makes a disk the logical unit that `targets` say, if any, of a target that is there, or of a new one, and shows that
@@ -113,7 +120,7 @@ impl Portals {
         });
         let Some((spec, number)) = place else { return Default::default() };
         let handle = disk.handle.clone();
-        let behind = match self.add(spec, number, disk) {
+        let behind = match self.add(spec, number, disk).await {
             Ok(behind) => behind,
             Err(error) => return (Vec::new(), vec![error]),
         };
@@ -173,13 +180,15 @@ impl Portals {
 
     /// Adds a disk to its target, which begins with its first one, and once more when all have ended: its table may be
     /// another one than before.
-    fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<Arc<Behind>> {
+    async fn add(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Result<Arc<Behind>> {
         let known = self.bound().targets.get(&spec.target.0).cloned();
         if let Some(behind) = known.as_ref().filter(|behind| behind.has_disks()) {
             behind.add(spec, number, disk)?;
             return Ok(behind.clone());
         }
-        let behind = Arc::new(Behind::begin(spec, known.as_deref(), number, disk)?);
+        let target =
+            self.load(spec).await.with_context(|| format!("iSCSI target {}", spec.target))?;
+        let behind = Arc::new(Behind::begin((spec, target), known.as_deref(), number, disk)?);
         let target = behind.target().clone();
         let mut bound = self.bound();
         bound.targets.insert(spec.target.0.clone(), behind.clone());
@@ -199,11 +208,12 @@ impl Portals {
     ///
     /// # Errors
     /// One cannot be read. Nothing has changed.
-    pub fn read_secrets(&self, spec: &IscsiSpec, takes_over: bool) -> Result<bool> {
+    pub async fn read_secrets(&self, spec: &IscsiSpec, takes_over: bool) -> Result<bool> {
+        let Target { chap, mutual_chap, .. } = self.load(spec).await?;
         let Some(behind) = self.bound().targets.get(&spec.target.0).cloned() else {
+            // They count when it is served.
             return Ok(false);
         };
-        let Target { chap, mutual_chap, .. } = target(spec)?;
         let mut known = behind.target();
         let are_others = (&known.chap, &known.mutual_chap) != (&chap, &mutual_chap);
         if are_others && takes_over {
@@ -216,6 +226,18 @@ impl Portals {
             }
         }
         Ok(are_others)
+    }
+
+    /// A target as its table says.
+    ///
+    /// # Errors
+    /// A secret cannot be read, or not in time.
+    async fn load(&self, spec: &IscsiSpec) -> Result<Target> {
+        let secrets = [&spec.chap, &spec.mutual_chap];
+        let Some(chap) = secrets.into_iter().flatten().next() else { return target(spec) };
+        let (about, of) = (About::Path(chap.secret_file.clone()), spec.clone());
+        let loaded = self.questions.ask(about, SECRET_MAX, move || target(&of)).await;
+        loaded.map_err(|why| why.of("the file system of its CHAP secret"))?
     }
 
     /// Shows a target at an address; the portal there, when it listens from now on.

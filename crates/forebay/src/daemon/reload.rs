@@ -25,7 +25,7 @@ use super::questions::{About, FLASH_MAX};
 use super::settings::Keeping;
 use super::{change, dry_run, http, placement, preflight, refused, reopen, systemd, unlisted};
 use crate::config::difference::{self, Difference, differences};
-use crate::config::iscsi::{IscsiSpec, check_secrets};
+use crate::config::iscsi::IscsiSpec;
 use crate::config::pools::is_same;
 use crate::config::settings::Setting;
 use crate::config::sources::Sources;
@@ -203,35 +203,19 @@ async fn read_secrets(
         let mut known = in_force.targets.iter().filter(|it| it.target == target.target);
         known.any(|it| (&it.chap, &it.mutual_chap) == (&target.chap, &target.mutual_chap))
     };
-    let targets = new.targets.iter().map(|target| (target.clone(), is_known(target)));
-    let (targets, of) = (targets.collect::<Vec<_>>(), state.clone());
-    let read = tokio::task::spawn_blocking(move || {
-        let read = |(target, is_known): (IscsiSpec, bool)| {
-            let others = match is_known {
-                true => of.frontends.read_secrets(&target, takes_over),
-                // They are read when it is served.
-                false => check_secrets(std::slice::from_ref(&target)).map(|()| false),
-            };
-            (target.target, others)
-        };
-        targets.into_iter().map(read).collect::<Vec<_>>()
-    });
-    let read = match read.await {
-        Ok(read) => read,
-        Err(error) => {
-            let (text, error) = ("CHAP secrets could not be read again", Some(error.to_string()));
-            return vec![Change { disk: None, kind: "secrets".into(), text: text.into(), error }];
-        }
-    };
-    let told = read.into_iter().filter_map(|(target, others)| {
-        let (text, error) = match others {
-            Ok(false) => return None,
-            Ok(true) => (
-                format!("iSCSI target {target} has other CHAP secrets: they count from the next login on"),
+    let mut told = Vec::new();
+    for spec in &new.targets {
+        let (target, takes_over) = (&spec.target, takes_over && is_known(spec));
+        let (text, error) = match state.frontends.read_secrets(spec, takes_over).await {
+            Ok(has_others) if has_others && is_known(spec) => (
+                format!(
+                    "iSCSI target {target} has other CHAP secrets: they count from the next login on"
+                ),
                 None,
             ),
+            Ok(_) => continue,
             Err(why) => (
-                format!("the CHAP secrets of iSCSI target {target} could not be read again"),
+                format!("the CHAP secrets of iSCSI target {target} cannot be used"),
                 Some(format!("{why:#}")),
             ),
         };
@@ -240,9 +224,9 @@ async fn read_secrets(
             let why = error.as_ref().map_or(String::new(), |why| format!(": {why}"));
             state.report(None, severity, &format!("reload: {text}{why}"));
         }
-        Some(Change { disk: None, kind: "secrets".to_owned(), text, error })
-    });
-    told.collect()
+        told.push(Change { disk: None, kind: "secrets".to_owned(), text, error });
+    }
+    told
 }
 
 pub(super) fn shown_as(difference: &Difference) -> Change {

@@ -238,7 +238,7 @@ fn nothing_is_said_to_count_while_the_cache_is_dropped() {
     let keeper = changed(folder.path().join("x.advice"));
     let fresh = stage(&keeper);
     let (difference, reads) = (None, Reads::default());
-    let warm = Seen { now_ms: 1, difference, is_full: true, reads, uses: None };
+    let warm = Seen { now_ms: 1, difference, is_full: true, reads };
     keeper.state().kept.as_mut().unwrap().1.look(&prediction(), warm);
     assert_eq!(stage(&keeper), AdviceStage::Counting);
     let cooling = Cooling::begin(keeper.clone());

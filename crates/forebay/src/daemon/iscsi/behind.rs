@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use forebay_frontends::iscsi::device::{Device, Unit};
 use forebay_frontends::iscsi::driver::SharedDevice;
 use forebay_frontends::iscsi::target::{PORTAL_GROUP, Target};
@@ -36,14 +36,13 @@ impl Behind {
     /// A target as its table says, with its first disk. What initiators knew of its units they know of those of `before`.
     ///
     /// # Errors
-    /// A secret cannot be read, or PDUs not be logged; or as for [`Behind::add`].
+    /// PDUs cannot be logged; or as for [`Behind::add`].
     pub(super) fn begin(
-        spec: &IscsiSpec,
+        (spec, target): (&IscsiSpec, Target),
         before: Option<&Behind>,
         number: u16,
         disk: UnitDisk,
     ) -> Result<Behind> {
-        let target = target(spec).with_context(|| format!("iSCSI target {}", spec.target))?;
         let log = spec.log.as_deref().map(PduFile::open).transpose()?;
         let new = || Arc::new(Mutex::new(Device::new(Vec::new())));
         let device = before.map_or_else(new, |before| before.device.clone());

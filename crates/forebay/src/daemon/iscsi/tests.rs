@@ -170,9 +170,9 @@ async fn a_target_that_comes_back_is_as_its_new_table_says() {
         let awaits = |number| device.awaits([0, number, 0, 0, 0, 0, 0, 0]);
         assert!(awaits(5) && !awaits(3));
     }
-    assert!(!portals.read_secrets(&after[0], true).unwrap());
+    assert!(!portals.read_secrets(&after[0], true).await.unwrap());
     std::fs::write(&secret_file, "another secret later").unwrap();
-    assert!(portals.read_secrets(&after[0], true).unwrap());
+    assert!(portals.read_secrets(&after[0], true).await.unwrap());
     for portal in &kept[1..] {
         let chap = shown(portal).portal.targets[0].chap.clone().unwrap();
         assert_eq!(chap.secret, b"another secret later");
@@ -194,4 +194,24 @@ async fn a_portal_has_room_for_each_target_that_comes_to_it() {
     let (new, errors) = portals.attach(&both, &Name("b".into()), unit_disk(&b, 1 << 20)).await;
     assert!(new.is_empty() && errors.is_empty(), "{errors:?}");
     assert_eq!(kept[0].state.info().connections_max, 133);
+}
+
+#[tokio::test]
+async fn a_secret_that_hangs_holds_up_nobody_for_long() {
+    let portals = Portals::new(Arc::default(), Arc::default());
+    let mut table = targets(&["127.0.0.1:0"]);
+    let secret_file = std::path::PathBuf::from("/hung/secret");
+    table[0].chap = Some(ChapSpec { user: "u".into(), secret_file: secret_file.clone() });
+    let (answer, wait) = std::sync::mpsc::channel::<()>();
+    let hung = portals.questions.begin(About::Path(secret_file), move || wait.recv());
+    let (disk, _shard) = testing::hung_as(1, 1 << 20);
+    let (none, errors) =
+        portals.attach(&table, &Name("db".into()), unit_disk(&disk, 1 << 20)).await;
+    assert!(
+        none.is_empty() && format!("{:#}", errors[0]).contains("does not answer"),
+        "{errors:?}"
+    );
+    let again = portals.read_secrets(&table[0], true).await.unwrap_err();
+    assert!(again.to_string().contains("does not answer"), "{again}");
+    drop((answer, hung));
 }
