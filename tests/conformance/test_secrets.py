@@ -71,4 +71,10 @@ def a_secret_that_cannot_be_used_costs_a_start_its_target_alone(bed):
         said = bed.run(command, code=None).stdout
         assert "chmod 600" in said, said
     assert bed.run(inquiry, code=None).returncode == 0
+    # So is another file of one that is served.
+    os.chmod(bed.path("other"), 0o640)
+    served.write(disk(bed, "a", 'iops-limit = 1000\n'), more=text.replace(bed.path("secret"), bed.path("other")))
+    before = served.events().count("cannot be used")
+    served.reload(code=1)
+    assert served.events().count("cannot be used") == before + 1, served.events()
     assert served.server.stop() == 0

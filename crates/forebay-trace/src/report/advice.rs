@@ -144,7 +144,7 @@ fn alternatives(advice: &Advice) -> Markup {
             rounded(plan.flash).to_string(),
             rounded(plan.block_size).to_string(),
             format!("{:.1} %", plan.hit_ratio * 100.0),
-            format!("{low}–{high} %"),
+            if plan.is_steady { format!("{low}–{high} %") } else { "–".to_owned() },
             ns(plan.read.mean_ns),
             ns(plan.read.p99_ns),
             rounded(plan.metadata_bytes).to_string(),

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use forebay_frontends::iscsi::target::{Portal, Target};
 use forebay_frontends::scsi;
 use forebay_host::events::{EventSender, Severity};
@@ -42,6 +42,16 @@ const TURNED_AWAY_MAX: usize = 32;
 
 /// Time for reading the secrets of a target; unit tests wait for that.
 const SECRET_MAX: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
+
+/// The secrets of a target, as a question names them; `None` without any.
+fn about_secrets(spec: &IscsiSpec) -> Option<About> {
+    let chap = spec.chap.as_ref().or(spec.mutual_chap.as_ref())?;
+    Some(About::Path(chap.secret_file.clone()))
+}
+
+fn silent() -> Error {
+    anyhow!("the storage of its CHAP secret files does not answer")
+}
 
 /// All portals of a daemon, and the targets behind them.
 #[derive(Debug)]
@@ -186,8 +196,10 @@ impl Portals {
             behind.add(spec, number, disk)?;
             return Ok(behind.clone());
         }
-        let target =
-            self.load(spec).await.with_context(|| format!("iSCSI target {}", spec.target))?;
+        // Each of its disks would wait for what keeps the first one waiting.
+        let is_out = about_secrets(spec).is_some_and(|about| self.questions.is_out(&about));
+        let target = if is_out { Err(silent()) } else { self.load(spec).await };
+        let target = target.with_context(|| format!("iSCSI target {}", spec.target))?;
         let behind = Arc::new(Behind::begin((spec, target), known.as_deref(), number, disk)?);
         let target = behind.target().clone();
         let mut bound = self.bound();
@@ -233,11 +245,10 @@ impl Portals {
     /// # Errors
     /// A secret cannot be read, or not in time.
     async fn load(&self, spec: &IscsiSpec) -> Result<Target> {
-        let secrets = [&spec.chap, &spec.mutual_chap];
-        let Some(chap) = secrets.into_iter().flatten().next() else { return target(spec) };
-        let (about, of) = (About::Path(chap.secret_file.clone()), spec.clone());
+        let Some(about) = about_secrets(spec) else { return target(spec) };
+        let of = spec.clone();
         let loaded = self.questions.ask(about, SECRET_MAX, move || target(&of)).await;
-        loaded.map_err(|why| why.of("the file system of its CHAP secret"))?
+        loaded.map_err(|_| silent())?
     }
 
     /// Shows a target at an address; the portal there, when it listens from now on.

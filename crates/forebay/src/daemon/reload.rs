@@ -203,10 +203,15 @@ async fn read_secrets(
         let mut known = in_force.targets.iter().filter(|it| it.target == target.target);
         known.any(|it| (&it.chap, &it.mutual_chap) == (&target.chap, &target.mutual_chap))
     };
+    let asked = new.targets.iter().map(|spec| {
+        let (state, of, counts) = (state.clone(), spec.clone(), takes_over && is_known(spec));
+        let read = async move { state.frontends.read_secrets(&of, counts).await };
+        (spec, tokio::spawn(read))
+    });
     let mut told = Vec::new();
-    for spec in &new.targets {
-        let (target, takes_over) = (&spec.target, takes_over && is_known(spec));
-        let (text, error) = match state.frontends.read_secrets(spec, takes_over).await {
+    for (spec, read) in asked.collect::<Vec<_>>() {
+        let target = &spec.target;
+        let (text, error) = match read.await.map_err(anyhow::Error::from).flatten() {
             Ok(has_others) if has_others && is_known(spec) => (
                 format!(
                     "iSCSI target {target} has other CHAP secrets: they count from the next login on"

@@ -204,13 +204,15 @@ async fn a_secret_that_hangs_holds_up_nobody_for_long() {
     table[0].chap = Some(ChapSpec { user: "u".into(), secret_file: secret_file.clone() });
     let (answer, wait) = std::sync::mpsc::channel::<()>();
     let hung = portals.questions.begin(About::Path(secret_file), move || wait.recv());
-    let (disk, _shard) = testing::hung_as(1, 1 << 20);
-    let (none, errors) =
-        portals.attach(&table, &Name("db".into()), unit_disk(&disk, 1 << 20)).await;
+    let (name, (disk, _shard)) = (Name("db".into()), testing::hung_as(1, 1 << 20));
+    let (none, errors) = portals.attach(&table, &name, unit_disk(&disk, 1 << 20)).await;
     assert!(
         none.is_empty() && format!("{:#}", errors[0]).contains("does not answer"),
         "{errors:?}"
     );
+    let second = portals.attach(&table, &name, unit_disk(&disk, 1 << 20));
+    let second = tokio::time::timeout(Duration::ZERO, second).await;
+    assert_eq!(second.expect("none waits once more").1.len(), 1);
     let again = portals.read_secrets(&table[0], true).await.unwrap_err();
     assert!(again.to_string().contains("does not answer"), "{again}");
     drop((answer, hung));
