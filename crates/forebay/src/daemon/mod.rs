@@ -9,7 +9,7 @@
 //! | open, lock and prepare pools (`flash.rs`) | `FlashGuard`; a file that was made for it, and has no disk yet, goes |
 //! | start the shards | [`ShardHandle`] |
 //! | open the HTTP port, if it can be had (`http.rs`) | its server |
-//! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard (`opener.rs`) | the shard |
+//! | open primary storage, judge whether it is what the disk left, recover the log, take memory, hand the disk to its shard (`start.rs`, `opener.rs`) | the shard |
 //! | bind listeners, portals and the sockets of vhost-user devices (`frontends.rs`) | [`listener::Listener`], [`vhost_user::VhostUser`] |
 //!
 //! A disk that must not be served, or that another process uses, is left out; the others are served. When what was wrong is
