@@ -189,12 +189,12 @@ impl Session {
     /// beside other units, but none that came later than one that waits for the same room.
     pub fn has_room(&mut self, key: u32, bytes: u64) -> bool {
         let waiting = &self.waiting;
-        if self.task(key).is_compare() && waiting.bytes + bytes <= BYTES_MAX + COMPARE_ROOM {
-            self.note_room(key, true);
-            return true;
-        }
         let fits = waiting.bytes == 0 || waiting.bytes + bytes <= BYTES_MAX;
         if fits && waiting.for_room == 0 {
+            return true;
+        }
+        if self.task(key).is_compare() && waiting.bytes + bytes <= BYTES_MAX + COMPARE_ROOM {
+            self.note_room(key, true);
             return true;
         }
         let Task { unit, number, .. } = *self.task(key);
