@@ -255,7 +255,7 @@ impl LastWrite {
     }
 
     /// Notes the modification time that an administrator has left.
-    pub(super) fn accept(&self, seen: Timestamp) {
+    pub fn accept(&self, seen: Timestamp) {
         let mut accepted = self.accepted();
         *accepted = Some(seen);
         let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns()), SEEN);
