@@ -4,7 +4,7 @@ import threading
 
 import iscsi
 import nbd
-from bed import eventually, test
+from bed import MIB, eventually, test
 
 
 def stamped(tag, number):
@@ -72,4 +72,38 @@ def compare_and_write_is_atomic_between_sessions_and_against_nbd(bed):
     race(write_and_look, b"written ", b"swapped ")
     assert sum(wins) > 0, "they never met"
     h.shutdown()
+    assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def a_heartbeat_is_swapped_beside_a_write_that_has_all_room_of_its_session(bed):
+    disk = iscsi.start(bed)
+    initiator = iscsi.Initiator(disk)
+    initiator.login()
+    initiator.ready()
+    # The data of this one do not come, and it may have more than a session has for all.
+    count = 20 * MIB // 512
+    initiator.command(struct.pack(">BBQIBB", 0x8a, 0, 8192, count, 0, 0), write=20 * MIB)
+    blocks = [bytes([number]) * 512 for number in range(9)]
+    for expected, new in zip(blocks, blocks[1:]):
+        assert compare_and_write(initiator, 0, expected, new)
+    # Their room has an end: many at once wait for each other, and hold up nobody else.
+    many, data = 40, bytes(2 * 127 * 512)
+    cdb = struct.pack(">BBQ3xBBx", 0x89, 0, 64, 127, 0)
+    tags = {initiator.command(cdb, write=len(data)) for _ in range(many)}
+    h = nbd.NBD()
+    h.connect_uri(disk.uri)
+    assert bytes(h.pread(512, 0)) == blocks[8]
+    h.shutdown()
+    while tags:
+        header, _ = initiator.receive()
+        tag = struct.unpack_from(">I", header, 16)[0]
+        if header[0] == 0x31 and tag in tags:
+            asked, length = struct.unpack_from(">II", header, 40)
+            fields = {20: header[20:24], 40: asked}
+            initiator.send(iscsi.DATA_OUT, tag=tag, fields=fields, data=data[asked:asked + length])
+        elif header[0] == 0x21:
+            assert header[3] == 0, header.hex()
+            tags.remove(tag)
+    initiator.close()
     assert disk.stop() == 0

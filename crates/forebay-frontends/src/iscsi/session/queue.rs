@@ -8,7 +8,7 @@
 //! up to [`WITH_OTHERS_MAX`] over all units. Then only those of its unit go before, and those of others that have nothing:
 //! the rest wait for their own unit, and begin at the latest when that has nothing.
 //!
-//! Hosts prove by a compare-and-write that they live. It waits for none of these, and has [`COMPARE_ROOM`] beyond.
+//! Hosts prove by a compare-and-write that they live. It waits for none of these: all of them have [`COMPARE_ROOM`] beyond.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use forebay_core::ids::Nanos;
 use super::super::task::{Counted, Memory, Phase, Sink, Task};
 use super::{BYTES_MAX, Device, Response, Session, Status, WITH_OTHERS_MAX};
 
-/// Bytes that compare-and-writes may have beyond [`BYTES_MAX`]: of all that a host sends at once.
+/// Bytes that compare-and-writes may have, whatever others have: of all that a host sends at once.
 const COMPARE_ROOM: u64 = 1 << 20;
 
 /// The tasks that wait, and the disks' memory that a session has.
@@ -51,20 +51,32 @@ impl Waiting {
 pub struct Passed {
     /// Those of a unit without memory, or all of it.
     units: Vec<(Option<usize>, bool)>,
-    /// Those of a unit that need room, from this number on: one waits for room in the session.
-    for_room: Vec<(Option<usize>, u64)>,
+    /// Those of a unit that need room, from this number on: one waits for room in the session. Compare-and-writes alone wait
+    /// behind one of their kind.
+    for_room: Vec<ForRoom>,
+}
+
+/// A task that waits for room in the session.
+#[derive(Debug)]
+struct ForRoom {
+    unit: Option<usize>,
+    number: u64,
+    is_compare: bool,
 }
 
 impl Passed {
     /// This one waits for room in the session. None of its unit that came later is to take it first.
     pub fn for_room(&mut self, task: &Task) {
-        self.for_room.push((task.unit, task.number));
+        let Task { unit, number, .. } = *task;
+        self.for_room.push(ForRoom { unit, number, is_compare: task.is_compare() });
     }
 
     pub(super) fn has(&self, task: &Task) -> bool {
-        let comes_later = |it: &(_, _)| it.0 == task.unit && task.number >= it.1;
-        task.needs_room() && !task.is_compare() && self.for_room.iter().any(comes_later)
-            || self.has_unit_of(task)
+        let waits_behind = |it: &ForRoom| {
+            let is_like = it.is_compare || !task.is_compare();
+            is_like && it.unit == task.unit && task.number >= it.number
+        };
+        task.needs_room() && self.for_room.iter().any(waits_behind) || self.has_unit_of(task)
     }
 
     fn has_unit_of(&self, task: &Task) -> bool {
@@ -193,7 +205,7 @@ impl Session {
         if fits && waiting.for_room == 0 {
             return true;
         }
-        if self.task(key).is_compare() && waiting.bytes + bytes <= BYTES_MAX + COMPARE_ROOM {
+        if self.task(key).is_compare() && self.compared() + bytes <= COMPARE_ROOM {
             self.note_room(key, true);
             return true;
         }
@@ -207,6 +219,12 @@ impl Session {
         };
         self.note_room(key, has_room);
         has_room
+    }
+
+    /// Bytes that compare-and-writes have.
+    fn compared(&self) -> u64 {
+        let all = self.tasks.iter().map(|(_, task)| task);
+        all.filter(|task| task.is_compare()).map(|task| task.bytes).sum()
     }
 
     /// Whether no task of a unit has memory. It is asked for where room is scarce.

@@ -149,24 +149,30 @@ fn a_compare_and_write_waits_for_no_room_that_others_have_or_wait_for() {
     let mut world = World::one(Rules::default());
     world.send(0, command(WRITE, 1, 1, 512), &[7; 512]);
     world.send(0, command(READ, 2, 4, 2048), &[]);
-    let mut asked = command(0x89, 7, 0, 1024);
-    let Request::Command(it) = &mut asked.request else { unreachable!() };
-    (it.cdb[13], it.writes) = (1, true);
-    world.send(0, asked, &[]);
+    let compare = |tag| {
+        let mut asked = command(0x89, tag, 0, 1024);
+        let Request::Command(it) = &mut asked.request else { unreachable!() };
+        (it.cdb[13], it.writes) = (1, true);
+        asked
+    };
+    world.send(0, compare(7), &[]);
+    world.send(0, compare(8), &[]);
     let session = &mut world.sessions[0];
-    let [write, read, compare] = [1, 2, 7].map(|tag| session.tasks.find(tag).unwrap());
-    session.charge(write, BYTES_MAX);
+    let [write, read, first, second] = [1, 2, 7, 8].map(|tag| session.tasks.find(tag).unwrap());
+    session.charge(write, 2 * BYTES_MAX);
     assert!(!session.has_room(read, 2048));
-    assert!(session.has_room(compare, 1024));
+    assert!(session.has_room(first, 1024));
     let mut passed = Passed::default();
     passed.for_room(session.task(read));
-    assert!(!passed.has(session.task(compare)) && passed.has(session.task(read)));
-    // They have an end, too.
-    session.charge(write, 1 << 20);
-    assert!(!session.has_room(compare, 1024));
-    session.discharge(write);
-    assert!(session.has_room(compare, 1024) && session.has_room(read, 2048));
-    assert!(!session.task(compare).waits_for_room);
+    assert!(!passed.has(session.task(first)) && passed.has(session.task(read)));
+    // They have an end, too. Who looks for one that may begin passes those that have to wait.
+    session.charge(first, 1 << 20);
+    assert!(!session.has_room(second, 1024));
+    passed.for_room(session.task(second));
+    assert!(passed.has(session.task(second)));
+    session.discharge(first);
+    assert!(session.has_room(second, 1024));
+    assert!(!session.task(second).waits_for_room);
 }
 
 #[test]
