@@ -155,14 +155,11 @@ impl Device {
             if !status.is_ok() {
                 self.file.failed_flushes.note();
             }
-            // What this disk wrote may be what the flush of another one, or of another part of the disk, could not write. A flush
-            // answers for all that was written before it, a durable write for its own bytes.
+            // What this disk wrote may be what the flush of another one, or of another part of the disk, could not write. That may
+            // be known only when a durable write has been answered already: the next one tells of it.
             let failed = self.file.failed_flushes.count();
-            let known = match place.memory.len {
-                0 => std::mem::replace(&mut self.told, failed),
-                _ => place.failed_before,
-            };
-            if status.is_ok() && known != failed {
+            let told = std::mem::replace(&mut self.told, failed);
+            if status.is_ok() && told.min(place.failed_before) != failed {
                 status = IoStatus::IoError;
             }
         }
@@ -285,28 +282,42 @@ mod tests {
         let arena = registered.arena(&mut reactor, memory.clone()).unwrap();
         let of_log = registered.file(&mut reactor, file.clone()).unwrap();
         let mut log = Device::from(of_log, 0, Class::Log, 0);
+        let io = |durable| Io {
+            id: IoId(7),
+            target: Target::Log,
+            range: ByteRange::at(0, PAGE_LEN as u64),
+            op: IoOp::Write { memory: Span { offset: 0, len: PAGE_LEN as u32 }, durable },
+            checksum_piece: 0,
+        };
+        let finish = |log: &mut Device, index, result| {
+            let token = token(Class::Log, 0, index);
+            log.finish(index, &Completion { token, result, buffer: None }, &memory).1
+        };
         let mut ends = |durable, fails: bool, result| {
-            let span = Span { offset: 0, len: PAGE_LEN as u32 };
-            let io = Io {
-                id: IoId(7),
-                target: Target::Log,
-                range: ByteRange::at(0, PAGE_LEN as u64),
-                op: IoOp::Write { memory: span, durable },
-                checksum_piece: 0,
-            };
-            assert_eq!(log.start(io, &mut reactor, arena, &memory), None);
+            assert_eq!(log.start(io(durable), &mut reactor, arena, &memory), None);
             if fails {
                 file.failed_flushes.note();
             }
-            let token = token(Class::Log, 0, 0);
-            let completion = Completion { token, result, buffer: None };
-            log.finish(0, &completion, &memory).1
+            finish(&mut log, 0, result)
         };
         assert_eq!(ends(true, false, Ok(PAGE_LEN)), IoStatus::Ok);
         assert_eq!(ends(true, true, Ok(PAGE_LEN)), IoStatus::IoError);
-        assert_eq!(ends(false, true, Ok(PAGE_LEN)), IoStatus::Ok, "the next flush answers for it");
-        assert_eq!(ends(true, false, Ok(PAGE_LEN)), IoStatus::Ok);
+        assert_eq!(
+            ends(false, true, Ok(PAGE_LEN)),
+            IoStatus::Ok,
+            "the next durable I/O answers for it"
+        );
+        assert_eq!(ends(true, false, Ok(PAGE_LEN)), IoStatus::IoError);
+        assert_eq!(ends(true, false, Ok(PAGE_LEN)), IoStatus::Ok, "it tells once");
         let full = Err(io::ErrorKind::StorageFull.into());
         assert_eq!(ends(true, false, full), IoStatus::NoSpace, "it says why");
+        // Both of those that were under way beside it.
+        for _ in 0..2 {
+            assert_eq!(log.start(io(true), &mut reactor, arena, &memory), None);
+        }
+        file.failed_flushes.note();
+        for index in 0..2 {
+            assert_eq!(finish(&mut log, index, Ok(PAGE_LEN)), IoStatus::IoError);
+        }
     }
 }
