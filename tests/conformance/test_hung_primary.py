@@ -41,7 +41,7 @@ def a_start_and_a_reload_wait_once_for_many_disks_whose_storage_hangs(bed):
 
 
 @test(forebay_only=True)
-def an_opening_that_hangs_halfway_keeps_the_others_from_their_clients_for_a_minute(bed):
+def openings_that_hang_halfway_keep_the_others_from_their_clients_for_a_minute(bed):
     images(bed, "a")
     hang, data = bed.path("hang"), bed.image("data", 64 * MIB, "random")
     # What is asked first is answered.
@@ -49,7 +49,10 @@ def an_opening_that_hangs_halfway_keeps_the_others_from_their_clients_for_a_minu
     copy = "dd if=%s bs=64K count=$3 skip=$4 iflag=count_bytes,skip_bytes status=none" % data
     server = nbdkit(bed, "eval", "get_size=echo %d" % (64 * MIB), "pread=" + wait + copy)
     process, path = fuse(bed, server)
-    served = Served(bed, disk(bed, "b", "read-only = true\n", backend="file:" + path), disk(bed, "a"))
+    # More than are opened at a time.
+    hung = ["b%d" % number for number in range(17)]
+    served = Served(bed, *[disk(bed, name, "read-only = true\n", backend="file:" + path) for name in hung],
+                    disk(bed, "a"))
     assert served.server.stop() == 0
     os.close(os.open(hang, os.O_CREAT))
     served.server.start_max = 90
@@ -59,7 +62,8 @@ def an_opening_that_hangs_halfway_keeps_the_others_from_their_clients_for_a_minu
     assert "takes long to answer" in served.events(), (took, served.events())
     client(bed, "a").shutdown()
     os.remove(hang)
-    eventually(lambda: os.path.exists(bed.path("b.sock")), "it is served once it is open")
-    client(bed, "b").shutdown()
+    for name in hung:
+        eventually(lambda: os.path.exists(bed.path(name + ".sock")), "it is served once it is open")
+        client(bed, name).shutdown()
     assert served.server.stop() == 0
     unmount(bed, process, path)

@@ -25,6 +25,8 @@ use crate::config::{DaemonSpec, DiskSpec};
 
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
+/// Time that each of them has at least, once others have hung for as long as a start waits.
+const OPENING_MIN: Duration = Duration::from_secs(5);
 /// Time that a start waits for the first of its disks, when each takes long.
 const FIRST_MAX: Duration = Duration::from_secs(240);
 
@@ -44,6 +46,7 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
     // Who has one disk waits for it.
     let is_alone = spec.disks.len() == 1;
     let patience = if is_alone { Duration::MAX } else { opening_max(&spec.disks) };
+    let begun = Instant::now();
     let mut coming = spec.disks.iter().enumerate().zip(answers(opener, &spec, is_alone));
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
@@ -51,7 +54,8 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
             let (opener, of) = (opener.clone(), disk.clone());
             let opened = tokio::spawn(async move {
                 answers.await?.map_err(refused::silent)?;
-                refused::open_at_start(&opener, &of, patience).await
+                let left = patience.saturating_sub(begun.elapsed()).max(OPENING_MIN);
+                refused::open_at_start(&opener, &of, left).await
             });
             opening.push_back((index, disk, opened));
         }
@@ -119,9 +123,9 @@ impl Found {
     }
 }
 
-/// Time that opening one of several may take at the start, which may write a torn image again, and reads what the cache and the
-/// log have. What takes longer, or hangs, is served when it is open, and keeps the others from their clients no longer. systemd
-/// gives a start more than that.
+/// Time that opening several disks may take at the start, which may write a torn image again, and reads what the cache and the
+/// log have. Those that take longer, or hang, are served when they are open, and keep the others from their clients no longer.
+/// systemd gives a start more than that.
 fn opening_max(disks: &[DiskSpec]) -> Duration {
     let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
     let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());
