@@ -1,5 +1,8 @@
 """CHAP secrets that change, or cannot be used, while their daemon serves."""
+import fcntl
 import os
+import signal
+import time
 
 from bed import eventually, free_port, test
 from test_reload import Served, client, disk, images
@@ -77,4 +80,31 @@ def a_secret_that_cannot_be_used_costs_a_start_its_target_alone(bed):
     before = served.events().count("cannot be used")
     served.reload(code=1)
     assert served.events().count("cannot be used") == before + 1, served.events()
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def secrets_that_hang_cost_a_start_their_time_once(bed):
+    images(bed, "a", "b", "c")
+    # Who opens a file with a lease waits until its holder gives it back.
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    text, leased, urls = "", [], []
+    for name in "abc":
+        secret, portal = bed.path(name + ".secret"), "127.0.0.1:%d" % free_port()
+        leased.append(os.open(secret, os.O_CREAT | os.O_RDWR, 0o600))
+        os.write(leased[-1], b"the first secret")
+        fcntl.fcntl(leased[-1], fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        text += '[[iscsi]]\nlisten = ["%s"]\ntarget = "iqn.2026-01.test:%s"\ndisks = ["%s"]\nchap-user = "user"\n' \
+            'chap-secret-file = "%s"\n' % (portal, name, name, secret)
+        urls.append("iscsi://user%%the first secret@%s/iqn.2026-01.test:%s/0" % (portal, name))
+    begun = time.monotonic()
+    served = Served(bed, *[disk(bed, name) for name in "abc"], more=text)
+    took = time.monotonic() - begun
+    assert 4 < took < 9, "the start took %.1f s, where each hangs for 5 s" % took
+    client(bed, "c").pread(4096, 0)
+    assert served.events().count("does not answer") >= 3, served.events()
+    for file in leased:
+        os.close(file)
+    for url in urls:
+        eventually(lambda: bed.run(["iscsi-inq", url], code=None).returncode == 0, "the target is served then")
     assert served.server.stop() == 0

@@ -82,9 +82,10 @@ impl Frontends {
         Frontends { inherited, names, events, portals, bound: Mutex::default() }
     }
 
-    /// Looks up what a start is to listen at, before any disk is attached.
+    /// Looks up what a start is to listen at, and whom it is to let in, before any disk is attached.
     pub(super) async fn look_up(&self, spec: &DaemonSpec) {
         self.names.look_up(spec.tcp_addresses()).await;
+        self.portals.ask_for_secrets(&spec.targets).await;
     }
 
     /// Hosts that were not found may be known by now: whoever tries disks again asks for them once more.

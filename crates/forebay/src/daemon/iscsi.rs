@@ -115,6 +115,16 @@ impl Portals {
         Portals { inherited, names, questions: Questions::default(), bound: Mutex::default() }
     }
 
+    /// Asks for the secrets of targets, of all at once. Those whose storage hangs hold up no disk that is attached then.
+    pub async fn ask_for_secrets(&self, targets: &[IscsiSpec]) {
+        let of = targets.iter().filter_map(|spec| Some((spec.clone(), about_secrets(spec)?)));
+        let ask = |spec: &IscsiSpec| {
+            let of = spec.clone();
+            move || drop(target(&of))
+        };
+        self.questions.ask_each(of, SECRET_MAX, ask).await;
+    }
+
     /// Makes a disk the logical unit that `targets` say, if any, of a target that is there, or of a new one, and shows that
     /// at its portals, as far as that is not so yet. Portals that are to be served from now on; and each address that cannot
     /// be had, or the secret that cannot be read.
