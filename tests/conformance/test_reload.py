@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import socket as sockets
 import threading
 
 import nbd
@@ -438,4 +439,31 @@ def a_target_never_shows_the_bytes_of_another_disk_when_its_own_goes_and_comes_b
         served.write(a, c)
         assert served.reload() == {unit: ("removed", None)}
         eventually(lambda: not os.path.exists(bed.path(unit + ".sock")), "it has gone again")
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_whose_hypervisor_has_stopped_its_rings_is_in_use(bed):
+    images(bed, "a", "b")
+    device = 'vhost-user = "%s"\n' % bed.path("b.vhost")
+    served = Served(bed, disk(bed, "a"), disk(bed, "b", device))
+    with sockets.socket(sockets.AF_UNIX) as hypervisor:
+        hypervisor.connect(bed.path("b.vhost"))
+        eventually(lambda: served.stats("b")["vhost_user"]["is_connected"], "it is connected")
+        for word in ("detach", "remove"):
+            ended = bed.run([bed.program, "disk", word, "b", "--control", served.control], code=None)
+            assert ended.returncode == 1 and "a hypervisor is connected" in ended.stderr, ended
+        served.write(disk(bed, "a"))
+        assert "a hypervisor is connected" in served.reload(code=1)["b"][1]
+        assert served.disks() == ["a", "b"]
+    eventually(lambda: not served.stats("b")["vhost_user"]["is_connected"], "it has left")
+    assert served.reload() == {"b": ("removed", None)}
+    eventually(lambda: served.disks() == ["a"], "it is gone")
+    # Who knows better says so.
+    served.write(disk(bed, "a"), disk(bed, "b", device))
+    served.reload()
+    with sockets.socket(sockets.AF_UNIX) as hypervisor:
+        hypervisor.connect(bed.path("b.vhost"))
+        eventually(lambda: served.stats("b")["vhost_user"]["is_connected"], "it is connected")
+        bed.run([bed.program, "disk", "detach", "b", "--force", "--control", served.control])
     assert served.server.stop() == 0

@@ -194,7 +194,7 @@ pub struct NamedArgs {
 pub struct EndArgs {
     /// The disk
     pub disk: Name,
-    /// End it although its image was removed, replaced, renamed or cut short (what is open may be the last copy), or it cannot be opened again
+    /// End it although its image was removed, replaced, renamed or cut short (what is open may be the last copy), it cannot be opened again, or a hypervisor is connected that does not use it now
     #[arg(long)]
     pub force: bool,
     /// Options of all.

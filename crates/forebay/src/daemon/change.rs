@@ -214,7 +214,7 @@ async fn grow(state: &Arc<ControlState>, served: Arc<ServedDisk>) -> Result<Resi
 /// What an administrator agrees to who ends a disk.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Consent {
-    /// That its image is not where it was, or not what it was.
+    /// That its image is not where it was, or not what it was, or that a hypervisor has it and does not use it now.
     #[serde(default)]
     force: bool,
 }
@@ -225,17 +225,26 @@ impl Consent {
         Consent { force: true }
     }
 
-    /// Finds out whether primary storage is what was opened: otherwise the file that is open may be the last copy.
+    /// Finds out whether a hypervisor has the disk, whose machine may be suspended, and whether primary storage is what was opened:
+    /// otherwise the file that is open may be the last copy.
     ///
     /// # Errors
-    /// It is not, and nobody agreed to that.
+    /// One has, or it is not, and nobody agreed to that.
     pub(super) async fn check(&self, state: &ControlState, disk: &ServedDisk) -> Result<()> {
         // One that is being opened again has no file open, and says so itself.
         if !disk.is_looked_at() {
             return Ok(());
         }
-        let Some(standing) = disk.standing_now().await else { return Ok(()) };
         let name = disk.name();
+        let device = state.frontends.device(name).map(|device| device.info());
+        if let Some(device) = device.filter(|device| device.is_connected && !self.force) {
+            bail!(
+                "disk '{name}': a hypervisor is connected at {}: its machine may be suspended, or about to start. Shut it down, or \
+                 remove the device and its chardev, first. 'forebay disk detach {name} --force' ends the disk all the same",
+                device.socket
+            );
+        }
+        let Some(standing) = disk.standing_now().await else { return Ok(()) };
         ensure!(
             self.force,
             "disk '{name}': {standing}: that is to be put right first. 'forebay disk detach {name} --force' ends the disk \
