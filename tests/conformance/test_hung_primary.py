@@ -47,23 +47,27 @@ def openings_that_hang_halfway_keep_the_others_from_their_clients_for_a_minute(b
     # What is asked first is answered.
     wait = "while [ -e %s ] && [ $4 -ge 1048576 ]; do sleep 0.1; done; " % hang
     copy = "dd if=%s bs=64K count=$3 skip=$4 iflag=count_bytes,skip_bytes status=none" % data
-    server = nbdkit(bed, "eval", "get_size=echo %d" % (64 * MIB), "pread=" + wait + copy)
-    process, path = fuse(bed, server)
     # More than are opened at a time.
-    hung = ["b%d" % number for number in range(17)]
-    served = Served(bed, *[disk(bed, name, "read-only = true\n", backend="file:" + path) for name in hung],
-                    disk(bed, "a"))
+    hung, mounts = [], []
+    for number in range(17):
+        name = "b%d" % number
+        server = nbdkit(bed, "eval", "get_size=echo %d" % (64 * MIB), "pread=" + wait + copy, name="server-" + name)
+        process, path = fuse(bed, server, "fuse-" + name)
+        mounts.append((process, path))
+        hung.append((name, disk(bed, name, "read-only = true\n", backend="file:" + path)))
+    served = Served(bed, *[spec for _, spec in hung], disk(bed, "a"))
     assert served.server.stop() == 0
     os.close(os.open(hang, os.O_CREAT))
     served.server.start_max = 90
     begun = time.monotonic()
     served.server.start()
     took = time.monotonic() - begun
-    assert "takes long to answer" in served.events(), (took, served.events())
+    assert served.events().count("takes long to answer") == len(hung), (took, served.events())
     client(bed, "a").shutdown()
     os.remove(hang)
-    for name in hung:
+    for name, _ in hung:
         eventually(lambda: os.path.exists(bed.path(name + ".sock")), "it is served once it is open")
         client(bed, name).shutdown()
     assert served.server.stop() == 0
-    unmount(bed, process, path)
+    for process, path in mounts:
+        unmount(bed, process, path)

@@ -5,13 +5,13 @@ import subprocess
 from bed import MIB, Skip, eventually, need_program, test
 
 
-def fuse(bed, disk):
+def fuse(bed, disk, name="fuse"):
     """The path of a file that is the disk."""
     need_program("nbdfuse")
     need_program("fusermount3")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         raise Skip("no access to /dev/fuse on this machine")
-    mount = bed.path("fuse")
+    mount = bed.path(name)
     os.mkdir(mount)
     process = bed.spawn(["nbdfuse", mount + "/disk.img", disk.uri])
 
