@@ -25,7 +25,7 @@ pub struct FailingShard {
 }
 
 impl FailingShard {
-    /// Fails so many times, and takes one disk then.
+    /// Fails so many times, and takes two disks then.
     pub fn start(shard: ShardSender, fails: usize) -> FailingShard {
         let memory = Arc::<Mutex<Vec<_>>>::default();
         let (wakers, waker) = std::sync::mpsc::channel();
@@ -36,7 +36,7 @@ impl FailingShard {
             wakers.send(reactor.waker()).expect("it is waited for");
             let mailbox: mailbox::Receiver<Command> = receiver.recv().expect("it comes");
             let mut handed = 0;
-            while handed <= fails {
+            while handed < fails + 2 {
                 let Some(command) = mailbox.receive() else {
                     reactor.wait(None, &mut Vec::new()).expect("it waits");
                     continue;

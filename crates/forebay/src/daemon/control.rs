@@ -332,7 +332,10 @@ impl ControlState {
     pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
         // The end of the daemon tells of trouble once more.
         disk.handle.let_go(trouble.is_none());
-        disk.end(trouble);
+        if !disk.end(trouble) {
+            // Whoever waited for the same end comes late: another disk may have its name by now.
+            return;
+        }
         lock(&self.lists.ready).retain(|ready| ready.name.0 != disk.name());
         self.opener.shards.forget(disk.name());
         self.frontends.detach(disk.name(), &disk.handle);

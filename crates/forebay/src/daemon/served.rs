@@ -382,9 +382,9 @@ impl ServedDisk {
         lock(&self.figures).clone()
     }
 
-    /// It has ended: was detached, or why it was not as it should be.
-    pub(super) fn end(&self, trouble: Option<String>) {
-        let _ = self.ended.set(trouble);
+    /// It has ended: was detached, or why it was not as it should be. False when somebody has said so before.
+    pub(super) fn end(&self, trouble: Option<String>) -> bool {
+        self.ended.set(trouble).is_ok()
     }
 
     /// How it has ended.

@@ -11,6 +11,7 @@ use forebay_shard::testing::FailingShard;
 use super::*;
 use crate::config::values::Name;
 use crate::daemon::about;
+use crate::daemon::change;
 use crate::daemon::flash::{Flash, OpenPool};
 use crate::daemon::frontends::Frontends;
 use crate::daemon::watch::Watch;
@@ -109,6 +110,25 @@ async fn a_disk_that_its_shard_cannot_take_is_refused_with_that_reason_until_it_
     assert_eq!(disk.handle.size(), 8 << 20);
     assert!(disk.handle.flush().await.is_ok(), "it works");
 
+    refused.end().await;
+}
+
+#[tokio::test]
+async fn who_waited_for_the_end_of_a_disk_takes_nothing_from_the_next_one_of_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = Refused::start(folder.path(), 0).await;
+    let state = &refused.state;
+    serve(state, "db", None).await.unwrap();
+    state.frontends.open();
+    let before = state.find("db").unwrap();
+    let consent = change::Consent::default();
+    assert_eq!(change::end(state, "db", before.clone(), &consent).await.unwrap(), None);
+    serve(state, "db", None).await.unwrap();
+    let found = || state.info().listeners.iter().map(|it| it.disks.clone()).collect::<Vec<_>>();
+    assert_eq!(found(), [["db"]]);
+    state.note_ended(&before, None);
+    assert_eq!(found(), [["db"]]);
+    assert!(state.find("db").unwrap().ended().is_none());
     refused.end().await;
 }
 
