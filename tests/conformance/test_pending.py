@@ -107,3 +107,20 @@ def what_a_sighup_could_not_bring_about_is_told(bed):
     errors = [line for line in served.events().splitlines() if "not done" in line]
     assert len(errors) == 2 and all(" error " in line for line in errors), errors
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_setting_that_cannot_be_had_keeps_no_other_from_being_in_force(bed):
+    images(bed, "a")
+    served = Served(bed, disk(bed, "a"))
+    text = disk(bed, "a", 'iops-limit = 1000\nmode = "write-around"\n').replace('ram = "8MiB"', 'ram = "512GiB"')
+    served.write(text)
+    for turn in range(2):
+        kind, why = served.reload(code=1)["a"]
+        assert kind == "changed" and "512 GiB: it can have more from the next start on" in why, why
+        # The second one finds nothing else that is otherwise.
+        assert ("the rest is in force" in why) == (turn == 0), why
+        now = {key: it["value"] for key, it in settings(bed, served).items()}
+        assert (now["iops-limit"], now["mode"], now["ram"]) == ("1000", "write-around", "8MiB"), now
+    assert "its settings were changed at work: iops-limit 1000" in served.events()
+    assert served.server.stop() == 0

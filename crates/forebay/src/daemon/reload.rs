@@ -414,42 +414,55 @@ pub(super) async fn take_over(
 }
 
 /// Has a disk at work take over settings that are otherwise.
+///
+/// # Errors
+/// The size of RAM, or the mode, cannot be had. All else is in force.
 async fn change_settings(
     state: &ControlState,
     disk: &mut DiskSpec,
     asked: &DiskSpec,
     settings: &[Setting],
 ) -> Result<()> {
-    let mut taken = disk.clone();
+    let before = disk.clone();
+    let mut taken = before.clone();
     taken.take_over_online(asked);
     // One that is refused has them when it is opened.
-    if let Some(served) = state.find_or_opened(&disk.name.0).await? {
-        served.handle.tune(taken.tuning()).await?;
-        // The rest is in force, whatever comes of the size of RAM and of the mode.
-        let mode = std::mem::replace(&mut taken.mode, disk.mode);
-        let ram = std::mem::replace(&mut taken.ram_bytes, disk.ram_bytes);
-        let sharing = std::mem::replace(&mut taken.ram_sharing, disk.ram_sharing);
-        *disk = taken.clone();
-        if ram != disk.ram_bytes {
-            state.opener.resize_ram(&served, ram).await?;
-        }
-        (taken.ram_bytes, taken.ram_sharing) = (ram, sharing);
-        *disk = taken.clone();
-        taken.mode = mode;
-        if settings.iter().any(|(key, _)| *key == "mode") {
-            change::ask_for_mode(state, &served, mode).await?;
-        }
-        let said: Vec<String> = settings
-            .iter()
-            .filter(|(key, _)| *key != "mode")
-            .map(|(key, value)| format!("{key} {value}"))
-            .collect();
-        if !said.is_empty() {
-            let text = format!("its settings were changed at work: {}", said.join(", "));
-            state.report(Some(&disk.name.0), Severity::Info, &text);
-        }
+    let Some(served) = state.find_or_opened(&disk.name.0).await? else {
+        *disk = taken;
+        return Ok(());
+    };
+    served.handle.tune(taken.tuning()).await?;
+    let mut missing = Vec::new();
+    if taken.ram_bytes != before.ram_bytes
+        && let Err(why) = state.opener.resize_ram(&served, taken.ram_bytes).await
+    {
+        (taken.ram_bytes, taken.ram_sharing) = (before.ram_bytes, before.ram_sharing);
+        missing.push(("ram", why));
+    }
+    if settings.iter().any(|(key, _)| *key == "mode")
+        && let Err(why) = change::ask_for_mode(state, &served, taken.mode).await
+    {
+        taken.mode = before.mode;
+        missing.push(("mode", why));
     }
     *disk = taken;
+    // What RAM it keeps, and has at most, goes with how much it is.
+    let is_missing = |key: &str| missing.iter().any(|(of, _)| key.starts_with(of));
+    let done: Vec<&Setting> = settings.iter().filter(|(key, _)| !is_missing(key)).collect();
+    // Who asks for a mode tells of it.
+    let of_others = done.iter().filter(|(key, _)| *key != "mode");
+    let said: Vec<String> = of_others.map(|(key, value)| format!("{key} {value}")).collect();
+    if !said.is_empty() {
+        let text = format!("its settings were changed at work: {}", said.join(", "));
+        state.report(Some(&disk.name.0), Severity::Info, &text);
+    }
+    let why = missing.iter().map(|(key, why)| match done.is_empty() && missing.len() == 1 {
+        true => format!("{why:#}"),
+        false => format!("{key}: {why:#}"),
+    });
+    let why = why.collect::<Vec<_>>().join("; ");
+    let rest = if done.is_empty() { "" } else { "; the rest is in force" };
+    ensure!(missing.is_empty(), "{why}{rest}");
     Ok(())
 }
 
