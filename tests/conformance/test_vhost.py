@@ -204,7 +204,7 @@ def a_disk_moves_between_frontends_and_is_one_disk(bed):
     assert bytes(other.pread(4096, 16 * 512)) == pattern(16 * 512, 4096, 3)
     # Each of them has to leave before the disk ends.
     eventually(lambda: not disk.stats()["vhost_user"]["is_connected"], "the hypervisor has left")
-    refused(bed, ["disk", "detach", "disk", "--control", bed.path("disk.control")], "2 clients are attached")
+    refused(bed, ["disk", "detach", "disk", "--control", bed.path("disk.control")], "clients are attached: 2")
     other.shutdown()
     again.close()
     eventually(lambda: disk.stats()["connections"] == 0, "they have left")
