@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_backends::Writes;
 use forebay_core::flash_pool::disk::DiskRecord;
@@ -65,8 +65,8 @@ pub struct LastWrite {
     noted: AtomicU64,
     /// Writes under way.
     under_way: AtomicU32,
-    /// The time that an administrator left. Held while a time that was seen is noted.
-    accepted: Mutex<Option<Timestamp>>,
+    /// The time that an administrator left, and when. Held while a time that was seen is noted.
+    accepted: Mutex<Option<(Timestamp, Instant)>>,
 }
 
 /// What a session left.
@@ -195,11 +195,11 @@ impl LastWrite {
     }
 
     /// The same as [`LastWrite::note_seen`], for who looks once: asks first whether a clock was set. Waits for primary storage.
-    pub fn explains(&self, seen: Timestamp) -> bool {
+    pub fn explains(&self, seen: Timestamp, looked: Instant) -> bool {
         if self.is_beyond(seen) {
             self.clock_was_set();
         }
-        self.note_seen(seen)
+        self.note_seen(seen, looked)
     }
 
     /// True when only a write that is under way explains this modification time, or none does.
@@ -230,10 +230,10 @@ impl LastWrite {
         true
     }
 
-    /// Notes the modification time as it was seen; false when none of our writes explains it.
-    pub fn note_seen(&self, seen: Timestamp) -> bool {
+    /// Notes the modification time as it was seen by a look that began at `looked`; false when none of our writes explains it.
+    pub fn note_seen(&self, seen: Timestamp, looked: Instant) -> bool {
         let accepted = self.accepted();
-        if accepted.is_some_and(|accepted| seen < accepted) {
+        if accepted.is_some_and(|(accepted, at)| seen < accepted && looked < at) {
             // It was seen before that one.
             return true;
         }
@@ -257,11 +257,11 @@ impl LastWrite {
     /// Notes the modification time that an administrator has left.
     pub fn accept(&self, seen: Timestamp) {
         let mut accepted = self.accepted();
-        *accepted = Some(seen);
+        *accepted = Some((seen, Instant::now()));
         let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns()), SEEN);
     }
 
-    fn accepted(&self) -> MutexGuard<'_, Option<Timestamp>> {
+    fn accepted(&self) -> MutexGuard<'_, Option<(Timestamp, Instant)>> {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

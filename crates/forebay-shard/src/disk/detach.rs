@@ -38,7 +38,9 @@ impl ShardDisk {
             return Ok(());
         }
         if clients > 0 {
-            return Err(format!("clients are attached: {clients}. Detach them from the disk first"));
+            return Err(format!(
+                "clients are attached: {clients}. Detach them from the disk first"
+            ));
         }
         if self.port.engine.log_is_lost() {
             return Err(

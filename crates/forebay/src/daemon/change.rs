@@ -3,7 +3,7 @@
 //! They are carried out whether or not who asked waits for the answer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use axum::Json;
@@ -24,6 +24,9 @@ use crate::config::values::Mode;
 
 /// Time between two looks at the image of a disk that is being detached.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Time from the last request of a hypervisor whose machine has ended until it closes its socket.
+const LEAVES_IN: Duration = Duration::from_secs(2);
 
 /// Asks a disk for a mode.
 ///
@@ -231,18 +234,21 @@ impl Consent {
     /// # Errors
     /// One has, or it is not, and nobody agreed to that.
     pub(super) async fn check(&self, state: &ControlState, disk: &ServedDisk) -> Result<()> {
+        let name = disk.name();
+        // Why clients wait is told first.
+        if !self.force && disk.unopened().is_none() {
+            let in_use = hypervisor_of(state, name).await;
+            let text = in_use.map(|at| {
+                format!(
+                    "disk '{name}': a hypervisor is connected at {at}: its machine may be suspended, or about to start. Shut it down, \
+                     or remove the device and its chardev, first. 'forebay disk detach {name} --force' ends the disk all the same"
+                )
+            });
+            text.map_or(Ok(()), |text| Err(anyhow!(text)))?;
+        }
         // One that is being opened again has no file open, and says so itself.
         if !disk.is_looked_at() {
             return Ok(());
-        }
-        let name = disk.name();
-        let device = state.frontends.device(name).map(|device| device.info());
-        if let Some(device) = device.filter(|device| device.is_connected && !self.force) {
-            bail!(
-                "disk '{name}': a hypervisor is connected at {}: its machine may be suspended, or about to start. Shut it down, or \
-                 remove the device and its chardev, first. 'forebay disk detach {name} --force' ends the disk all the same",
-                device.socket
-            );
         }
         let Some(standing) = disk.standing_now().await else { return Ok(()) };
         ensure!(
@@ -253,6 +259,21 @@ impl Consent {
         let text = format!("an administrator ends the disk with --force, although {standing}");
         state.report(Some(name), Severity::Warning, &text);
         Ok(())
+    }
+}
+
+/// The socket of a disk at which a hypervisor is connected, and stays: one whose machine has ended a moment ago closes it.
+async fn hypervisor_of(state: &ControlState, disk: &str) -> Option<String> {
+    let asked = Instant::now();
+    loop {
+        let device = state.frontends.device(disk)?.info();
+        if !device.is_connected {
+            return None;
+        }
+        if asked.elapsed() > LEAVES_IN {
+            return Some(device.socket);
+        }
+        tokio::time::sleep(LEAVES_IN / 20).await;
     }
 }
 

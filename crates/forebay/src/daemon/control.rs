@@ -332,8 +332,10 @@ impl ControlState {
     pub(super) fn note_ended(&self, disk: &ServedDisk, trouble: Option<String>) {
         // The end of the daemon tells of trouble once more.
         disk.handle.let_go(trouble.is_none());
-        if !disk.end(trouble) {
-            // Whoever waited for the same end comes late: another disk may have its name by now.
+        let now = self.find(disk.name());
+        let is_another = now.is_ok_and(|now| !now.handle.is(&disk.handle));
+        // Whoever waited for the same end may come late: another disk has its name by then.
+        if !disk.end(trouble) || is_another {
             return;
         }
         lock(&self.lists.ready).retain(|ready| ready.name.0 != disk.name());

@@ -84,8 +84,8 @@ impl Frontends {
 
     /// Looks up what a start is to listen at, and whom it is to let in, before any disk is attached.
     pub(super) async fn look_up(&self, spec: &DaemonSpec) {
-        self.names.look_up(spec.tcp_addresses()).await;
-        self.portals.ask_for_secrets(&spec.targets).await;
+        let names = self.names.look_up(spec.tcp_addresses());
+        tokio::join!(names, self.portals.ask_for_secrets(&spec.targets));
     }
 
     /// Hosts that were not found may be known by now: whoever tries disks again asks for them once more.

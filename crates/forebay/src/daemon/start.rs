@@ -26,7 +26,7 @@ use crate::config::{DaemonSpec, DiskSpec};
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
 /// Time that each of them has at least, once others have hung for as long as a start waits.
-const OPENING_MIN: Duration = Duration::from_secs(5);
+const OPENING_MIN: Duration = Duration::from_secs(1);
 /// Time that a start waits for the first of its disks, when each takes long.
 const FIRST_MAX: Duration = Duration::from_secs(240);
 
@@ -124,8 +124,8 @@ impl Found {
 }
 
 /// Time that opening several disks may take at the start, which may write a torn image again, and reads what the cache and the
-/// log have. Those that take longer, or hang, are served when they are open, and keep the others from their clients no longer.
-/// systemd gives a start more than that.
+/// log have. Those that take longer, or hang, are served when they are open. They keep the others from their clients no longer,
+/// but for a second for each sixteen more. systemd gives a start more than that.
 fn opening_max(disks: &[DiskSpec]) -> Duration {
     let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
     let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());

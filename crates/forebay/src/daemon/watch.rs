@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_backends::size::rounded;
 use forebay_backends::{Probe, Standing};
@@ -217,6 +217,7 @@ impl Watched {
 
     fn look_at_times(&mut self, disk: &ServedDisk, events: &EventSender) {
         let Some(last_write) = self.last_write.as_ref().and_then(Weak::upgrade) else { return };
+        let looked = Instant::now();
         let Ok(look) = self.probe.look() else { return };
         let Some(modified) = look.modified.filter(|modified| self.noted != Some(*modified)) else {
             return;
@@ -225,7 +226,7 @@ impl Watched {
         if is_new && last_write.is_beyond(modified) {
             last_write.clock_was_set();
         }
-        let is_explained = last_write.note_seen(modified);
+        let is_explained = last_write.note_seen(modified, looked);
         self.noted = is_explained.then_some(modified);
         let is_news = !is_explained && is_new;
         self.told = (!is_explained).then_some(modified);

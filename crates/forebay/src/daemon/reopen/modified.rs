@@ -1,6 +1,7 @@
 //! A disk that is opened again, and what others have done to its primary storage.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use forebay_backends::Probe;
@@ -28,9 +29,12 @@ impl Reopening<'_> {
             Some(last_write) => {
                 let accepted = served.accepted();
                 let look = move |probe: &Probe| {
+                    let looked = Instant::now();
                     let look = probe.look()?;
                     let modified = look.modified.filter(|it| Some(*it) != accepted);
-                    Ok(modified.filter(|it| !last_write.explains(*it)).map(|it| (it, look.size)))
+                    Ok(modified
+                        .filter(|it| !last_write.explains(*it, looked))
+                        .map(|it| (it, look.size)))
                 };
                 served.look(look).await.context("cannot look at its primary storage")?
             }
