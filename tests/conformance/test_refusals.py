@@ -3,6 +3,7 @@ import os
 
 from bed import MIB, Skip, free_port, pattern, test
 import nbd
+from test_primary import nbdkit
 
 
 def refused(bed, arguments, *expected, code=None):
@@ -27,6 +28,16 @@ def wrong_sizes_name_the_argument_and_what_is_allowed(bed):
     refused(bed, ["run", "mem:16MiB", *at, "--policy", "best"], "--policy", "lru")
     refused(bed, ["run", "mem:16MiB", "--nbd", "nowhere"], "--nbd", "unix:PATH")
     refused(bed, ["run", "mem:16MiB", *at, "--grid-offset", "100"], "grid")
+
+
+@test(forebay_only=True)
+def a_disk_of_too_many_blocks_says_so_and_its_pool_is_as_before(bed):
+    server = nbdkit(bed, "null", "size=%d" % (32 << 40))
+    run = ["run", server.uri, "--nbd", "unix:" + bed.path("s"), "--ram", "16MiB"]
+    flash = bed.path("pool") + ":64MiB"
+    for more in ([], ["--flash", flash], ["--flash", flash, "--mode", "write-back"]):
+        refused(bed, run + more, "too many blocks of 8192 bytes: use a larger block size")
+    assert not os.path.exists(bed.path("pool")), "no disk has been in it"
 
 
 @test(forebay_only=True)

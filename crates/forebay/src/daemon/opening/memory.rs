@@ -38,9 +38,18 @@ pub(super) fn engine(config: Config) -> Result<Engine> {
 /// # Errors
 /// It cannot, or there is not.
 pub(in crate::daemon) fn check_spec(spec: &DiskSpec, traits: BackendTraits) -> Result<()> {
-    // What a log needs depends on its pool.
-    let config = Config { mode: Mode::WriteThrough, ..spec.engine_config(traits) };
+    let config = spec.engine_config(traits);
     check_engine(&config)?;
+    check_config(&config)
+}
+
+/// Whether a disk can be like this, before its flash is looked at.
+///
+/// # Errors
+/// Why not, such as that it has too many blocks.
+pub(super) fn check_config(config: &Config) -> Result<()> {
+    // What a log needs depends on its pool.
+    let config = Config { mode: Mode::WriteThrough, ..*config };
     config.check().map_err(anyhow::Error::new)
 }
 

@@ -9,7 +9,7 @@ use forebay_host::events::Severity;
 use forebay_host::fence::{self, SidecarPlace, UnreportedLoss, names};
 use forebay_host::pool::{LOCK_WAIT, host};
 
-use super::{Identified, Notes, Opening};
+use super::{Identified, Notes, Opening, memory};
 use crate::config::DiskSpec;
 use crate::daemon::raw;
 
@@ -44,6 +44,7 @@ impl<'a> Opening<'a> {
         ensure!(properties.size > 0, "its primary storage {} is empty", spec.backend);
         let index_salt = host::new_nonce().context("the kernel gives no random number")?;
         let config = Config { index_salt, ..spec.engine_config(traits(spec, properties)) };
+        memory::check_config(&config)?;
         let opening = Opening { spec, state, config, notes, unreported_loss, lock, backend };
         Ok((opening, Identified { probe, place }))
     }
