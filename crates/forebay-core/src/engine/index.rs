@@ -22,7 +22,14 @@ impl Parts {
         shared: &mut Shared,
     ) -> Result<RestoredCache, Cold> {
         let index = self.cache_index.as_mut().expect("the disk has a cache index");
-        index.restore(header, reader, logged, &mut self.cache, shared)
+        let before = shared.grid.offset();
+        let restored = index.restore(header, reader, logged, &mut self.cache, shared);
+        let offset = shared.grid.offset();
+        if offset != before {
+            // The cache lies where it did, and what observes it has to look there.
+            self.requests.ledger.observer.move_grid(offset);
+        }
+        restored
     }
 
     /// The pages that [`Action::Ring`](crate::action::Action::Ring) is about.

@@ -157,6 +157,11 @@ fn a_cache_does_not_move_the_grid_that_a_log_lies_on() {
     rig.settle_ring();
     let without_log = Config { grid_offset: GridOffset::Auto, ..config };
     assert_eq!(rig.restarted_as(without_log, &[]).expect("warm").1.kept, 4);
+    // What observes the cache looks there, too.
+    let observed = Config { curve: true, ..without_log };
+    let next = rig.restarted_as(observed, &[]).expect("warm").0;
+    let uses = next.engine.observer().uses().expect("the curve is kept");
+    assert_eq!((next.engine.grid().offset(), uses.grid_offset()), (512, 512));
     let with_log = Config { write_log: with_log().write_log, ..without_log };
     assert_eq!(rig.restarted_as(with_log, &[]).err(), Some(Cold::OtherGrid(512)));
 }
