@@ -19,8 +19,8 @@
 //! **Invariant:** a disk changes only while it is awake, so its deadline is known while it sleeps. Whoever borrows a
 //! disk to change it wakes it.
 //!
-//! **Limits:** [`DISKS_MAX`] disks, one after the other or at once. One that has gone costs the four bytes of its number, and four
-//! for its id. A turn looks at those alone that are here.
+//! **Limits:** [`DISKS_MAX`] disks, one after the other or at once. One that could not be taken counts: what it began may complete
+//! late. One that has gone costs the four bytes of its number, and four for its id. A turn looks at those alone that are here.
 
 use std::collections::BTreeMap;
 
@@ -41,8 +41,8 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) struct Roster {
     /// By place.
     here: Vec<Member>,
-    /// The places of the disks, by their numbers; [`NOWHERE`]: another disk has its place, it has gone to another shard, or
-    /// nobody asks for it any more.
+    /// The places of the disks, by their numbers; [`NOWHERE`]: it could not be taken, another disk has its place, it has gone
+    /// to another shard, or nobody asks for it any more.
     of_numbers: Vec<u32>,
     /// The places of the disks, by their ids; [`NOWHERE`] of those on other shards.
     of_ids: Vec<u32>,
@@ -75,10 +75,11 @@ impl Disks for Roster {
 }
 
 impl Roster {
-    /// The number that the next disk has; `None`: all were used.
-    pub(crate) fn next(&self) -> Option<u32> {
+    /// A number for a disk that may come, which is used from now on; `None`: all are.
+    pub(crate) fn take_number(&mut self) -> Option<u32> {
         let next = self.of_numbers.len() as u32;
-        (next < DISKS_MAX).then_some(next)
+        (next < DISKS_MAX).then(|| self.of_numbers.push(NOWHERE))?;
+        Some(next)
     }
 
     /// As if the shard had taken so many disks.
@@ -87,15 +88,15 @@ impl Roster {
         self.of_numbers.resize(count as usize, NOWHERE);
     }
 
-    /// A disk comes, awake, with the next number; with the id of another one it takes its place.
-    pub(crate) fn add(&mut self, disk: ShardDisk) {
-        let (id, number) = (disk.id(), self.of_numbers.len() as u32);
+    /// A disk comes, awake, with the number that was taken for it; with the id of another one it takes its place.
+    pub(crate) fn add(&mut self, disk: ShardDisk, number: u32) {
+        let id = disk.id();
         self.remove(id);
         self.moved.remove(&id);
         let (place, known) = (self.here.len(), self.of_ids.len().max(id.0 as usize + 1));
         self.of_ids.resize(known, NOWHERE);
         self.of_ids[id.0 as usize] = place as u32;
-        self.of_numbers.push(place as u32);
+        self.of_numbers[number as usize] = place as u32;
         let disk = Box::new(disk);
         self.here.push(Member { disk, number, is_awake: true, deadline: Nanos::NEVER });
         self.awake.push(place);

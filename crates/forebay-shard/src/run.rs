@@ -259,13 +259,13 @@ impl Shard {
         handle: &DiskHandle,
         sender: Sender<Command>,
     ) -> Result<(), String> {
-        let number = self.disks.next().ok_or_else(|| {
-            format!("the shard has taken {DISKS_MAX} disks since the start, and can tell no more of them apart: restart Forebay")
+        let number = self.disks.take_number().ok_or_else(|| {
+            format!("the shard was given {DISKS_MAX} disks since the start, and can tell no more of them apart: restart Forebay")
         })?;
         let path = ReturnPath { sender, number };
         let (events, reactor) = (self.events.clone(), &mut self.reactor);
         let attached = ShardDisk::attach(new, now, reactor, events, (handle, path));
-        self.disks.add(attached.map_err(|error| error.to_string())?);
+        self.disks.add(attached.map_err(|error| error.to_string())?, number);
         Ok(())
     }
 

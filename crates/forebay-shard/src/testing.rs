@@ -79,7 +79,7 @@ pub fn hung_as(id: u32, size: u64) -> (DiskHandle, impl Sized) {
 }
 
 /// Primary storage that the reactor does not take.
-struct Unattachable(Box<dyn Backend>);
+pub(crate) struct Unattachable(pub(crate) Box<dyn Backend>);
 
 impl Backend for Unattachable {
     fn properties(&self) -> &Properties {

@@ -7,14 +7,13 @@
 //!  +--------+------------------+-----------------------------------+
 //! ```
 //! A disk's number is never used again while the shard lives, so a late completion of a removed disk
-//! finds nobody instead of somebody else. Of a disk that could not be taken nothing was begun, and the next one may have
-//! its number.
+//! finds nobody instead of somebody else. So does one of a disk that could not be taken: its journal may have begun to listen.
 
 use forebay_io::reactor::Token;
 
 /// Bits of the index.
 pub(crate) const INDEX_BITS: u32 = 40;
-/// Disks that a shard can have had.
+/// Disks that a shard can have had, with those that it could not take.
 pub(crate) const DISKS_MAX: u32 = 1 << 20;
 
 /// Who a completion is for.

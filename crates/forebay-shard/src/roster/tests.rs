@@ -41,11 +41,11 @@ impl World {
         let (mut new, _peer) = disk("disk", Mode::WriteThrough);
         new.backend =
             forebay_backends::open(&"mem:1MiB".parse().unwrap(), OpenOptions::default()).unwrap();
-        let (number, sender) = (self.roster.next().unwrap(), self.sender.clone());
+        let (number, sender) = (self.roster.take_number().unwrap(), self.sender.clone());
         let path = ReturnPath { sender, number };
         let (events, reactor) = (self.events.clone(), &mut self.reactor);
         let attached = ShardDisk::attach(new, Nanos(1), reactor, events, (handle, path));
-        self.roster.add(attached.unwrap());
+        self.roster.add(attached.unwrap(), number);
         number
     }
 
