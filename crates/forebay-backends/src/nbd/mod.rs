@@ -42,7 +42,8 @@
 //!   session, after [`BackendEvent::SessionLost`]. A flush that would have covered writes answered
 //!   on the lost session fails instead of succeeding without them.
 //! - An I/O unanswered for `timeout` ends the session, which is the only way to get its memory
-//!   back; a flush, a discard and zeroes have ten times as long.
+//!   back; a flush, a discard and zeroes have ten times as long. The time of what was sent on a connection after one of these
+//!   begins when that was answered.
 //! - While there is no session, I/O waits; [`Backend::trouble`] says why. The engine has its own
 //!   time-outs. Where it is [told to](Backend::give_up_after), it fails after a while instead.
 //! - An export that comes back shorter, or that lost an ability, is refused (`export.rs`), and so is one with other data

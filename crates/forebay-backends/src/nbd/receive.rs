@@ -12,6 +12,7 @@
 
 use forebay_core::action::{Extent, ExtentState, IoOp};
 use forebay_core::geometry::ByteRange;
+use forebay_core::ids::Nanos;
 use forebay_core::status::IoStatus;
 use forebay_io::arena::Region;
 use forebay_io::reactor::Reactor;
@@ -51,6 +52,7 @@ struct Data {
 
 /// Parsing works on this besides the bytes.
 pub(super) struct Sink<'a> {
+    pub(super) now: Nanos,
     pub(super) connection: usize,
     pub(super) export: &'a Export,
     pub(super) reactor: &'a Reactor,
@@ -330,7 +332,7 @@ impl Sink<'_> {
         if status.is_ok() && is_short {
             return Err(format!("a reply with {received} of {} bytes", range.len()));
         }
-        self.events.extend(self.requests.end_part(key));
+        self.events.extend(self.requests.end_part(key, self.now));
         Ok(())
     }
 }

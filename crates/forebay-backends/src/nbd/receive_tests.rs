@@ -94,6 +94,7 @@ fn feed(
         }
         buffer.extend_from_slice(&now[direct..]);
         let mut sink = Sink {
+            now: Nanos(1),
             connection: 0,
             export: &export,
             reactor,

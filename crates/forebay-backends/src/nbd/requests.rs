@@ -56,7 +56,10 @@ pub(super) struct Part {
     pub(super) cookie: u64,
     /// The connection that it was sent on.
     pub(super) connection: Option<usize>,
-    pub(super) sent_at: Nanos,
+    /// How many were sent before it.
+    order: u64,
+    /// When it was sent, or when something slow was answered that had been sent on that connection before it.
+    waits_since: Nanos,
     /// What of a read has come.
     pub(super) arrived: Arrived,
     pub(super) status: IoStatus,
@@ -64,6 +67,13 @@ pub(super) struct Part {
     pub(super) is_refused: bool,
     /// Of a flush: the writes that had been answered when it was sent.
     pub(super) covers: u64,
+}
+
+impl Part {
+    /// It was sent later, on the same connection.
+    fn is_behind(&self, other: &Part) -> bool {
+        self.connection == other.connection && self.order > other.order
+    }
 }
 
 /// See the module.
@@ -76,6 +86,8 @@ pub(super) struct Requests {
     /// Parts that wait to be sent (again), in order; before what is to be cut.
     to_send: VecDeque<usize>,
     in_flight: usize,
+    /// Parts that were ever sent.
+    sent: u64,
     generation: u32,
     len_max: u64,
     block: u64,
@@ -94,6 +106,7 @@ impl Requests {
             to_cut: VecDeque::new(),
             to_send: VecDeque::new(),
             in_flight: 0,
+            sent: 0,
             generation: 0,
             len_max,
             block,
@@ -185,7 +198,8 @@ impl Requests {
             range,
             cookie: 0,
             connection: None,
-            sent_at: Nanos(0),
+            order: 0,
+            waits_since: Nanos(0),
             arrived: Arrived::default(),
             status: IoStatus::Ok,
             is_refused: false,
@@ -198,8 +212,10 @@ impl Requests {
         let part = &mut self.parts[key];
         assert!(part.connection.is_none());
         part.connection = Some(connection);
-        part.sent_at = now;
+        part.order = self.sent;
+        part.waits_since = now;
         part.covers = self.answered;
+        self.sent += 1;
         self.in_flight += 1;
     }
 
@@ -234,10 +250,14 @@ impl Requests {
     }
 
     /// A part was answered. The event of its request when that was the last one.
-    pub(super) fn end_part(&mut self, key: usize) -> Option<BackendEvent> {
+    pub(super) fn end_part(&mut self, key: usize, now: Nanos) -> Option<BackendEvent> {
         let part = self.parts.remove(key);
         assert!(part.connection.is_some());
         self.in_flight -= 1;
+        if self.patience(&part) > 1 {
+            let later = self.parts.iter_mut().filter(|(_, later)| later.is_behind(&part));
+            later.for_each(|(_, later)| later.waits_since = now);
+        }
         let request = &mut self.requests[part.request];
         request.answered += 1;
         if request.io.changes_data() {
@@ -348,19 +368,35 @@ impl Requests {
             .filter_map(|(_, part)| part.connection)
     }
 
-    /// When the first part on its way will have waited too long, and how long that is, with so much time for most.
+    /// When the first part on its way will have waited too long, and how long that is, with so much time for most. A server may
+    /// do what comes on a connection one after the other: the time of a part has not begun while something slow that was sent
+    /// there before it waits for its answer.
     pub(super) fn due(&self, timeout: Nanos) -> Option<(Nanos, Nanos)> {
         let due = |part: &Part| {
-            let patience = match self.requests[part.request].io.op {
-                IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } => PATIENCE,
-                IoOp::Read { .. } | IoOp::Write { .. } => 1,
-                IoOp::Extents | IoOp::Progress { .. } => 1,
-            };
-            let time = Nanos(timeout.0.saturating_mul(patience));
-            (part.sent_at.plus(time), time)
+            let time = Nanos(timeout.0.saturating_mul(self.patience(part)));
+            (part.waits_since.plus(time), time)
         };
-        let sent = self.parts.iter().filter(|(_, part)| part.connection.is_some());
-        sent.map(|(_, part)| due(part)).min()
+        let sent =
+            || self.parts.iter().map(|(_, part)| part).filter(|part| part.connection.is_some());
+        let mut slow: Vec<&Part> = Vec::new();
+        for part in sent().filter(|part| self.patience(part) > 1) {
+            match slow.iter_mut().find(|first| first.connection == part.connection) {
+                Some(first) if first.is_behind(part) => *first = part,
+                Some(_) => {}
+                None => slow.push(part),
+            }
+        }
+        let begun = sent().filter(|part| !slow.iter().any(|first| part.is_behind(first)));
+        begun.map(due).min()
+    }
+
+    /// Times as long as most that a part may take.
+    fn patience(&self, part: &Part) -> u64 {
+        match self.requests[part.request].io.op {
+            IoOp::Flush | IoOp::Discard | IoOp::WriteZeroes { .. } => PATIENCE,
+            IoOp::Read { .. } | IoOp::Write { .. } => 1,
+            IoOp::Extents | IoOp::Progress { .. } => 1,
+        }
     }
 }
 

@@ -28,6 +28,13 @@ fn send(requests: &mut Requests) -> usize {
     key
 }
 
+/// Sends the next one to a connection in a second; its part.
+fn send_to(requests: &mut Requests, connection: usize, second: u64) -> usize {
+    let key = requests.next().expect("there is something to send");
+    requests.sent(key, connection, Nanos::from_millis(1000 * second));
+    key
+}
+
 fn done(event: Option<BackendEvent>) -> Option<(u64, IoStatus)> {
     event.map(|event| match event {
         BackendEvent::Done { id, status } => (id.0, status),
@@ -46,9 +53,9 @@ fn a_long_request_travels_in_parts_and_ends_with_the_last_one() {
         ranges,
         [ByteRange::new(0, 4096), ByteRange::new(4096, 8192), ByteRange::new(8192, 10_240)]
     );
-    assert!(requests.end_part(parts[2]).is_none());
-    assert!(requests.end_part(parts[0]).is_none());
-    assert_eq!(done(requests.end_part(parts[1])), Some((7, IoStatus::Ok)));
+    assert!(requests.end_part(parts[2], Nanos(2)).is_none());
+    assert!(requests.end_part(parts[0], Nanos(2)).is_none());
+    assert_eq!(done(requests.end_part(parts[1], Nanos(2))), Some((7, IoStatus::Ok)));
     assert_eq!(requests.in_flight(), 0);
 }
 
@@ -60,7 +67,7 @@ fn only_a_few_parts_are_on_their_way_at_a_time() {
     assert!(!requests.has_next());
     let mut ended = 0;
     let last = loop {
-        let event = requests.end_part(sent.pop_front().expect("one is in flight"));
+        let event = requests.end_part(sent.pop_front().expect("one is in flight"), Nanos(2));
         ended += 1;
         if event.is_some() {
             break event;
@@ -78,9 +85,9 @@ fn an_error_ends_a_request_when_its_parts_on_the_way_have_ended() {
     requests.submit(read(1, 512 * 4));
     let (first, second) = (send(&mut requests), send(&mut requests));
     requests.part_mut(first).0.status = IoStatus::NoSpace;
-    assert!(requests.end_part(first).is_none());
+    assert!(requests.end_part(first, Nanos(2)).is_none());
     assert!(!requests.has_next(), "the rest is not asked for any more");
-    assert_eq!(done(requests.end_part(second)), Some((1, IoStatus::NoSpace)));
+    assert_eq!(done(requests.end_part(second, Nanos(2))), Some((1, IoStatus::NoSpace)));
 }
 
 #[test]
@@ -90,7 +97,7 @@ fn what_was_not_answered_is_sent_again_under_another_cookie_and_nothing_else() {
     requests.submit(read(2, 512));
     let (answered, lost) = (send(&mut requests), send(&mut requests));
     let old_cookie = requests.part(lost).0.cookie;
-    assert_eq!(done(requests.end_part(answered)), Some((1, IoStatus::Ok)));
+    assert_eq!(done(requests.end_part(answered, Nanos(2))), Some((1, IoStatus::Ok)));
     let mut events = Vec::new();
     requests.session_lost(&mut events, &mut Vec::new());
     assert!(events.is_empty());
@@ -98,7 +105,7 @@ fn what_was_not_answered_is_sent_again_under_another_cookie_and_nothing_else() {
     let again = send(&mut requests);
     assert_ne!(requests.part(again).0.cookie, old_cookie);
     assert!(!requests.has_next());
-    assert_eq!(done(requests.end_part(again)), Some((2, IoStatus::Ok)));
+    assert_eq!(done(requests.end_part(again, Nanos(2))), Some((2, IoStatus::Ok)));
 }
 
 #[test]
@@ -106,7 +113,7 @@ fn a_flush_does_not_outlive_the_session_of_the_writes_it_covers() {
     let mut requests = Requests::new(4096, 512);
     requests.submit(write(1, 512));
     let key = send(&mut requests);
-    requests.end_part(key);
+    requests.end_part(key, Nanos(2));
     requests.submit(flush(2));
     send(&mut requests);
     requests.submit(flush(3));
@@ -122,17 +129,17 @@ fn a_flush_with_nothing_at_risk_is_sent_again() {
     let mut requests = Requests::new(4096, 512);
     requests.submit(write(1, 512));
     let key = send(&mut requests);
-    requests.end_part(key);
+    requests.end_part(key, Nanos(2));
     requests.submit(flush(2));
     let key = send(&mut requests);
-    assert_eq!(done(requests.end_part(key)), Some((2, IoStatus::Ok)));
+    assert_eq!(done(requests.end_part(key, Nanos(2))), Some((2, IoStatus::Ok)));
     requests.submit(flush(3));
     send(&mut requests);
     let mut events = Vec::new();
     requests.session_lost(&mut events, &mut Vec::new());
     assert!(events.is_empty());
     let key = send(&mut requests);
-    assert_eq!(done(requests.end_part(key)), Some((3, IoStatus::Ok)));
+    assert_eq!(done(requests.end_part(key, Nanos(2))), Some((3, IoStatus::Ok)));
 }
 
 #[test]
@@ -140,14 +147,15 @@ fn a_write_of_which_a_part_was_answered_starts_from_its_beginning() {
     let mut requests = Requests::new(512, 512);
     requests.submit(write(1, 512 * 3));
     let (first, _second) = (send(&mut requests), send(&mut requests));
-    assert!(requests.end_part(first).is_none());
+    assert!(requests.end_part(first, Nanos(2)).is_none());
     let mut events = Vec::new();
     requests.session_lost(&mut events, &mut Vec::new());
     assert!(events.is_empty());
     let parts: Vec<_> = (0..3).map(|_| send(&mut requests)).collect();
     let starts: Vec<_> = parts.iter().map(|key| requests.part(*key).0.range.start).collect();
     assert_eq!(starts, [0, 512, 1024]);
-    let ended: Vec<_> = parts.into_iter().filter_map(|key| done(requests.end_part(key))).collect();
+    let ended: Vec<_> =
+        parts.into_iter().filter_map(|key| done(requests.end_part(key, Nanos(2)))).collect();
     assert_eq!(ended, [(1, IoStatus::Ok)]);
 }
 
@@ -156,12 +164,12 @@ fn a_read_of_which_a_part_was_answered_asks_for_the_rest_only() {
     let mut requests = Requests::new(512, 512);
     requests.submit(read(1, 512 * 2));
     let (first, second) = (send(&mut requests), send(&mut requests));
-    assert!(requests.end_part(first).is_none());
+    assert!(requests.end_part(first, Nanos(2)).is_none());
     let rest = requests.part(second).0.range;
     requests.session_lost(&mut Vec::new(), &mut Vec::new());
     let again = send(&mut requests);
     assert_eq!(requests.part(again).0.range, rest);
-    assert_eq!(done(requests.end_part(again)), Some((1, IoStatus::Ok)));
+    assert_eq!(done(requests.end_part(again, Nanos(2))), Some((1, IoStatus::Ok)));
 }
 
 #[test]
@@ -181,4 +189,32 @@ fn a_part_that_ends_every_session_is_given_up() {
         requests.session_lost(&mut Vec::new(), &mut reads);
     }
     assert_eq!(done(reads.pop()), Some((1, IoStatus::IoError)));
+}
+
+#[test]
+fn only_what_was_sent_later_on_its_connection_waits_for_something_slow() {
+    let seconds = |count: u64| Nanos::from_millis(1000 * count);
+    let mut requests = Requests::new(4096, 512);
+    for id in 0..5 {
+        requests.submit(if id % 2 == 0 { read(id, 512) } else { flush(id) });
+    }
+    // All in one turn; the first flush goes before the second one.
+    let before = send_to(&mut requests, 0, 0);
+    let first = send_to(&mut requests, 0, 0);
+    let between = send_to(&mut requests, 0, 0);
+    let second = send_to(&mut requests, 0, 0);
+    let elsewhere = send_to(&mut requests, 1, 3);
+    let due = |requests: &Requests| requests.due(seconds(30));
+    assert_eq!(due(&requests), Some((seconds(30), seconds(30))));
+    requests.end_part(before, seconds(20));
+    assert_eq!(due(&requests), Some((seconds(33), seconds(30))));
+    requests.end_part(elsewhere, seconds(20));
+    assert_eq!(due(&requests), Some((seconds(300), seconds(300))), "nothing begins behind it");
+    requests.end_part(first, seconds(200));
+    assert_eq!(due(&requests), Some((seconds(230), seconds(30))));
+    // It was not sent before this one.
+    requests.end_part(second, seconds(220));
+    assert_eq!(due(&requests), Some((seconds(230), seconds(30))));
+    requests.end_part(between, seconds(221));
+    assert_eq!(due(&requests), None);
 }

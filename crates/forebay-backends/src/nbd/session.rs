@@ -255,6 +255,7 @@ impl Session {
         }
         let before = requests.in_flight();
         let mut sink = Sink {
+            now: cx.now,
             connection: index,
             export: &self.export,
             reactor: cx.reactor,

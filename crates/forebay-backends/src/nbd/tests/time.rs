@@ -57,3 +57,55 @@ fn a_read_behind_a_slow_flush_has_its_own_time() {
     bench.at_time(Nanos(3 * SECOND));
     assert_eq!(bench.sessions, "-", "after one second, and not after ten");
 }
+
+#[test]
+fn what_is_sent_behind_a_slow_flush_waits_from_when_that_was_answered() {
+    for (is_read_answered, sessions) in [(true, ""), (false, "-")] {
+        let answered = |connection, _, command| match (connection, command) {
+            (0, Command::Flush) => Misdeed::LateAnswer,
+            _ => Misdeed::None,
+        };
+        let silent = |connection, _, command| match (connection, command) {
+            (0, Command::Flush) => Misdeed::LateAnswer,
+            (0, Command::Read) => Misdeed::Silence,
+            _ => Misdeed::None,
+        };
+        let server = Server::start(Script::bad(if is_read_answered { answered } else { silent }));
+        let mut bench = server.bench("&connections=1&timeout=1s");
+        bench.now = Some(Nanos(0));
+        let flush = bench.submit(IoOp::Flush, ByteRange::default());
+        bench.now = Some(Nanos(SECOND));
+        let (read, _) = bench.submit_read(ByteRange::at(0, 4096));
+        for second in 1..=5 {
+            bench.at_time(Nanos(second * SECOND));
+            assert_eq!(bench.sessions, "", "in second {second}");
+        }
+        server.shared.open_gate();
+        assert_eq!(bench.end_of(flush), IoStatus::Ok);
+        if is_read_answered {
+            assert_eq!(bench.end_of(read), IoStatus::Ok);
+        }
+        bench.at_time(Nanos(6 * SECOND - 1));
+        assert_eq!(bench.sessions, "");
+        bench.at_time(Nanos(6 * SECOND));
+        assert_eq!(bench.sessions, sessions);
+    }
+}
+
+#[test]
+fn what_is_sent_behind_a_flush_does_not_lengthen_its_time() {
+    let server = Server::start(Script::bad(|connection, _, command| match command {
+        Command::Flush if connection == 0 => Misdeed::LateAnswer,
+        _ => Misdeed::None,
+    }));
+    let mut bench = server.bench("&connections=1&timeout=1s");
+    bench.now = Some(Nanos(0));
+    bench.submit(IoOp::Flush, ByteRange::default());
+    for second in 1..=10 {
+        assert_eq!(bench.sessions, "");
+        bench.submit_read(ByteRange::at(0, 4096));
+        bench.submit(IoOp::Flush, ByteRange::default());
+        bench.at_time(Nanos(second * SECOND));
+    }
+    assert_eq!(bench.sessions, "-");
+}
