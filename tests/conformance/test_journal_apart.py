@@ -6,6 +6,7 @@ from bed import MIB, eventually, need_program, pattern, test
 import nbd
 from test_journal import BLOCKS, SAN, Sequence, served
 from test_move_shard import move, shards
+from test_primary import nbdkit
 from test_reload import Served, disk
 
 
@@ -95,6 +96,24 @@ def a_journal_that_is_primary_storage_by_another_name_is_refused(bed):
     assert disk.stop() == 0
     with open(image, "rb") as f:
         assert not any(f.read()), "nothing was written there"
+
+
+@test(timeout=120)
+def a_journal_that_cannot_be_known_again_is_used(bed):
+    beside, slow = bed.image("journal.raw", 64 * MIB, "holes"), bed.path("slow")
+    # From when it is a journal on, a read behind its superblock takes too long once.
+    wait = "if [ -e %s ] && [ $4 -ge 1048576 ]; then sleep 12; rm -f %s; fi; " % (slow, slow)
+    read = "dd if=%s bs=64K count=$3 skip=$4 iflag=count_bytes,skip_bytes status=none" % beside
+    write = "dd of=%s bs=64K seek=$4 oflag=seek_bytes conv=notrunc status=none; " % beside
+    once = "[ -e %s.was ] || touch %s %s.was" % (slow, slow, slow)
+    journal = nbdkit(bed, "eval", "get_size=echo %d" % (64 * MIB), "pread=" + wait + read,
+                     "pwrite=" + write + once, "flush=exit 0")
+    image = bed.image("db.raw", BLOCKS * 4096)
+    disk = with_journal(bed, image, journal.uri + "&fence=0s")
+    assert "the destage journal has not answered reads for ten seconds" in disk.log(), disk.log()
+    sequence, thread = writes_to(bed, disk)
+    assert disk.stats()["log"]["journal"]["is_used"]
+    ends_whole(bed, disk, image, sequence, thread)
 
 
 @test(timeout=120)

@@ -44,7 +44,8 @@ pub(super) use opened::Opened;
 use session::PoolDoor;
 
 /// What is worth telling of how a disk was opened.
-type Notes = Vec<(Severity, String)>;
+type Note = (Severity, String);
+type Notes = Vec<Note>;
 
 /// A disk that is being opened. Its fields are dropped in this order.
 struct Opening<'a> {
