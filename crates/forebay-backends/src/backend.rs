@@ -13,6 +13,7 @@ use std::sync::Arc;
 use forebay_core::action::{Extent, IoOp, Span};
 use forebay_core::geometry::ByteRange;
 use forebay_core::ids::{IoId, Nanos};
+use forebay_core::journal::Owner;
 use forebay_core::status::IoStatus;
 use forebay_io::arena::Region;
 use forebay_io::reactor::{ArenaId, Completion, Reactor, Token};
@@ -168,10 +169,13 @@ pub trait Backend: Send {
     /// Where it cannot be lost, that does nothing, and where it [waits](Backend::hold_changes), before or after, it has nothing.
     /// May wait some seconds. Call it before the backend is attached, and after all that others write there.
     ///
+    /// Of a destage journal most is soon written over: it comes back only as that of this owner.
+    ///
     /// # Errors
     /// The session is lost. `TimedOut`: it takes too long to read so much, and what comes back may not be known again; all
     /// else works.
-    fn take_samples(&mut self) -> std::io::Result<()> {
+    fn take_samples(&mut self, journal: Option<Owner>) -> std::io::Result<()> {
+        let _ = journal;
         Ok(())
     }
 
@@ -228,8 +232,11 @@ macro_rules! leave_to_inner {
             self.inner.holds_changes()
         }
 
-        fn take_samples(&mut self) -> std::io::Result<()> {
-            self.inner.take_samples()
+        fn take_samples(
+            &mut self,
+            journal: Option<forebay_core::journal::Owner>,
+        ) -> std::io::Result<()> {
+            self.inner.take_samples(journal)
         }
 
         fn forget_samples(&mut self) {

@@ -170,6 +170,11 @@ fn known(
             );
             Err(Error::new(ErrorKind::Unsuitable, what).into())
         }
+        Err(Unknown::NotTheJournal) => {
+            let what = "the export came back without the destage journal of this disk: serve the one that was there before, or \
+                restart the disk";
+            Err(Error::new(ErrorKind::Unsuitable, what).into())
+        }
         Err(Unknown::Hangs(page)) => {
             let why = format!("no answer for its bytes {} to {}", page.start, page.end);
             Err(Unconnected { why: unreadable(&why), hung: Some(page) })

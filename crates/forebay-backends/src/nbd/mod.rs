@@ -65,6 +65,7 @@ mod tests;
 use std::io;
 
 use forebay_core::ids::Nanos;
+use forebay_core::journal::Owner;
 use forebay_io::reactor::Completion;
 use forebay_nbd::flags::TransmissionFlags;
 
@@ -447,7 +448,8 @@ impl Backend for NbdBackend {
         session.min(held).min(self.give_up_at())
     }
 
-    fn take_samples(&mut self) -> io::Result<()> {
+    fn take_samples(&mut self, journal: Option<Owner>) -> io::Result<()> {
+        self.samples.journal = journal;
         let State::Connected(new) = &self.state else { unreachable!("before it is attached") };
         // What a former process sent may still change any page.
         if matches!(self.hold, Hold::Wanted(_)) {

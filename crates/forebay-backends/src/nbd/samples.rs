@@ -3,7 +3,8 @@
 //! Somebody may serve another image at the same address: a disk that went on there would write into that, and give what it has
 //! cached of the one before. So some pages are read before the first request, and again on each later session before it is used.
 //! They are the first ones and the last, where partition tables are, and others at random places. A page that the disk writes to
-//! is none any more: what a server that died has of it is not known.
+//! is none any more: what a server that died has of it is not known. A destage journal is soon written all over: its superblock
+//! says who it is.
 //!
 //! Pages are read on a connection that nothing else uses yet, blocking: at the opening, and on the thread that connects.
 //! What a server fails to read says nothing, unless that is all of it. A page that it does not answer in the time of a read,
@@ -14,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use forebay_core::geometry::{ByteRange, PAGE};
+use forebay_core::journal::{Owner, Superblock};
 use forebay_core::sealed::crc32c;
 use forebay_core::splitmix::Rng;
 use forebay_io::clock;
@@ -47,6 +49,8 @@ const MESSAGE_MAX: u32 = 8192;
 pub(super) struct Samples {
     /// Pages and their checksums, in the order of their places.
     pages: Vec<(ByteRange, u32)>,
+    /// It is the destage journal of this owner, whose superblock changes, and says so all the time.
+    pub(super) journal: Option<Owner>,
 }
 
 impl Samples {
@@ -89,6 +93,7 @@ impl Samples {
         time: Duration,
         attempt: u32,
     ) -> Result<(), Unknown> {
+        self.check_journal(new, time)?;
         // One that is shorter is refused for that, which says more.
         if self.pages.last().is_none_or(|(last, _)| last.end > new.export.size) {
             return Ok(());
@@ -133,11 +138,37 @@ impl Samples {
     }
 }
 
+impl Samples {
+    /// The same of its superblock alone.
+    fn check_journal(&self, new: &NewSession, time: Duration) -> Result<(), Unknown> {
+        let Some(owner) = self.journal else { return Ok(()) };
+        let (end, len) = (2 * PAGE, PAGE.min(new.export.len_max()));
+        let starts = (0..end).step_by(len as usize);
+        let mut copies: Vec<_> =
+            starts.map(|start| Coming::new(ByteRange::new(start, end.min(start + len)))).collect();
+        let mut reader = Reader::new(new).map_err(Unknown::Broken)?;
+        reader.fill(&mut copies, time).and_then(|()| reader.end()).map_err(Unknown::Broken)?;
+        let mut bytes = Vec::with_capacity(end as usize);
+        for copy in copies {
+            bytes.extend_from_slice(&copy.bytes);
+            let came = copy.checksum().map_err(Unknown::Broken)?;
+            came.ok_or_else(|| Unknown::Broken(io::Error::other("it fails to read its begin")))?;
+        }
+        let [first, second] = [0, 1].map(|copy| bytes.as_chunks().0[copy]);
+        match Superblock::choose([&first, &second]) {
+            Ok(found) if found.owner == owner => Ok(()),
+            Ok(_) | Err(_) => Err(Unknown::NotTheJournal),
+        }
+    }
+}
+
 /// Whether it is the same export is not known, or it is another one.
 #[derive(Debug)]
 pub(super) enum Unknown {
     /// This page holds something else.
     Changed(ByteRange),
+    /// It holds no destage journal, or that of somebody else.
+    NotTheJournal,
     /// Others were answered, and this one not in time: it may never be.
     Hangs(ByteRange),
     /// It cannot be read.

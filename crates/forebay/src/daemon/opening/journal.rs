@@ -81,12 +81,13 @@ fn make(
     ensure!(has_name, "no sidecar can name it: nobody knows who primary storage is");
     let nonce = host::new_nonce().context("the kernel gives no random number")?;
     let guard = place.lock(session.fence.primary(), state)?;
-    let made = journal::make(&place, Owner { disk, nonce }, shape);
+    let owner = Owner { disk, nonce };
+    let made = journal::make(&place, owner, shape);
     let superblock = made.with_context(|| format!("cannot make {place}"))?;
     let backend = place.open(session.is_unanswered);
     let mut backend = backend.with_context(|| format!("cannot use {place}"))?;
     backend.give_up_after(patience);
-    notes.extend(take_samples(&mut *backend, "the destage journal")?);
+    notes.extend(take_samples(&mut *backend, "the destage journal", Some(owner))?);
     session.fence.name_journal(&place, nonce).context("its sidecar cannot be written")?;
     let share = JournalShare { backend, revoker: session.fence.revoker(), guard };
     Ok((superblock, share))

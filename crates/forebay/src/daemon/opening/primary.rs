@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use anyhow::{Context, Result, ensure};
 use forebay_backends::{Backend, OpenOptions, Properties, Uri};
 use forebay_core::config::{BackendTraits, Config};
+use forebay_core::journal::Owner;
 use forebay_host::events::Severity;
 use forebay_host::fence::{self, SidecarPlace, UnreportedLoss, names};
 use forebay_host::pool::{LOCK_WAIT, host};
@@ -51,7 +52,7 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// The connection was lost: whatever is served next was not judged.
     pub(super) fn take_samples(&mut self) -> Result<()> {
-        self.notes.extend(take_samples(&mut *self.backend, "primary storage")?);
+        self.notes.extend(take_samples(&mut *self.backend, "primary storage", None)?);
         Ok(())
     }
 
@@ -63,13 +64,17 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Reads what `whom` is known by when it comes back. Of a server that is too slow to say what its export holds: what is told
-/// of that.
+/// Reads what `whom` is known by when it comes back; as a destage journal it is that of this owner. Of a server that is too
+/// slow to say what its export holds: what is told of that.
 ///
 /// # Errors
 /// The connection was lost.
-pub(super) fn take_samples(backend: &mut dyn Backend, whom: &str) -> Result<Option<Note>> {
-    let Err(error) = backend.take_samples() else { return Ok(None) };
+pub(super) fn take_samples(
+    backend: &mut dyn Backend,
+    whom: &str,
+    journal: Option<Owner>,
+) -> Result<Option<Note>> {
+    let Err(error) = backend.take_samples(journal) else { return Ok(None) };
     let is_slow = error.kind() == ErrorKind::TimedOut;
     ensure!(is_slow, "the connection to {whom} was lost meanwhile: {error}");
     let text = format!(
