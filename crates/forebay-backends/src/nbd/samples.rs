@@ -136,10 +136,11 @@ impl Samples {
             false => Err(Unknown::Broken(io::Error::other("it fails to read each page"))),
         }
     }
-}
 
-impl Samples {
-    /// The same of its superblock alone.
+    /// Looks whether the export holds the superblock of the journal that it is to be, if it is to be one. A read has this time.
+    ///
+    /// # Errors
+    /// It does not, or that is not known. The connection cannot be used any more.
     fn check_journal(&self, new: &NewSession, time: Duration) -> Result<(), Unknown> {
         let Some(owner) = self.journal else { return Ok(()) };
         let (end, len) = (2 * PAGE, PAGE.min(new.export.len_max()));
@@ -152,7 +153,7 @@ impl Samples {
         for copy in copies {
             bytes.extend_from_slice(&copy.bytes);
             let came = copy.checksum().map_err(Unknown::Broken)?;
-            came.ok_or_else(|| Unknown::Broken(io::Error::other("it fails to read its begin")))?;
+            came.ok_or_else(|| Unknown::Broken(io::Error::other("it fails to read its first pages")))?;
         }
         let [first, second] = [0, 1].map(|copy| bytes.as_chunks().0[copy]);
         match Superblock::choose([&first, &second]) {
