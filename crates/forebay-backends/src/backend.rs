@@ -169,13 +169,21 @@ pub trait Backend: Send {
     /// Where it cannot be lost, that does nothing, and where it [waits](Backend::hold_changes), before or after, it has nothing.
     /// May wait some seconds. Call it before the backend is attached, and after all that others write there.
     ///
-    /// Of a destage journal most is soon written over: it comes back only as that of this owner.
-    ///
     /// # Errors
     /// The session is lost. `TimedOut`: it takes too long to read so much, and what comes back may not be known again; all
     /// else works.
-    fn take_samples(&mut self, journal: Option<Owner>) -> std::io::Result<()> {
-        let _ = journal;
+    fn take_samples(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// It is the destage journal of this owner. Most of that is soon written over, so no samples are taken of it: its superblock
+    /// is read now, and whenever it comes back after the loss of a session. It is not used with that of somebody else. May wait
+    /// some seconds. Call it before the backend is attached, and when the superblock is there.
+    ///
+    /// # Errors
+    /// It is not that, or this cannot be read. A server that is slow to say so has to before it is used.
+    fn expect_journal(&mut self, owner: Owner) -> std::io::Result<()> {
+        let _ = owner;
         Ok(())
     }
 
@@ -232,11 +240,12 @@ macro_rules! leave_to_inner {
             self.inner.holds_changes()
         }
 
-        fn take_samples(
-            &mut self,
-            journal: Option<forebay_core::journal::Owner>,
-        ) -> std::io::Result<()> {
-            self.inner.take_samples(journal)
+        fn take_samples(&mut self) -> std::io::Result<()> {
+            self.inner.take_samples()
+        }
+
+        fn expect_journal(&mut self, owner: forebay_core::journal::Owner) -> std::io::Result<()> {
+            self.inner.expect_journal(owner)
         }
 
         fn forget_samples(&mut self) {

@@ -12,7 +12,7 @@ use forebay_core::geometry::ByteRange;
 use forebay_core::status::IoStatus;
 use forebay_nbd::flags::TransmissionFlags;
 
-use crate::backend::{BackendIo, Properties};
+use crate::backend::{BackendIo, HostLoses, Properties};
 use crate::error::{Error, ErrorKind};
 
 /// Longest command without a payload; a power of two that fits its 32 bits.
@@ -55,6 +55,20 @@ impl Export {
             ));
         }
         Ok(())
+    }
+
+    /// What it means for who uses it.
+    pub(super) fn properties(&self, read_only: bool, host_loses: HostLoses) -> Properties {
+        let can = |flag| self.flags.has(flag);
+        Properties {
+            size: self.size,
+            logical_block: self.block_min,
+            read_only: read_only || can(TransmissionFlags::READ_ONLY),
+            discard: can(TransmissionFlags::SEND_TRIM),
+            write_zeroes: can(TransmissionFlags::SEND_WRITE_ZEROES),
+            extents: self.allocation.is_some(),
+            host_loses,
+        }
     }
 
     /// Longest request: whole blocks.

@@ -67,7 +67,6 @@ use std::io;
 use forebay_core::ids::Nanos;
 use forebay_core::journal::Owner;
 use forebay_io::reactor::Completion;
-use forebay_nbd::flags::TransmissionFlags;
 
 use crate::backend::{Backend, BackendEvent, BackendIo, Context, Properties, TokenRange};
 use crate::error::Error;
@@ -94,7 +93,7 @@ pub struct NbdBackend {
     identity: Option<Identity>,
     /// What is used of the server's offer.
     export: Export,
-    /// What it held, where that was [asked for](Backend::take_samples).
+    /// What it held, where that was [asked for](Backend::take_samples), or [whose journal](Backend::expect_journal) it is.
     samples: Samples,
     tokens: Option<TokenRange>,
     requests: Requests,
@@ -163,16 +162,7 @@ impl NbdBackend {
         let new = connect::open_session(uri)?;
         let export = new.export;
         let identity = Identity::of_export(uri, new.peer());
-        let can = |flag| export.flags.has(flag);
-        let properties = Properties {
-            size: export.size,
-            logical_block: export.block_min,
-            read_only: read_only || uri.read_only || can(TransmissionFlags::READ_ONLY),
-            discard: can(TransmissionFlags::SEND_TRIM),
-            write_zeroes: can(TransmissionFlags::SEND_WRITE_ZEROES),
-            extents: export.allocation.is_some(),
-            host_loses: new.host_loses(),
-        };
+        let properties = export.properties(read_only || uri.read_only, new.host_loses());
         Ok(NbdBackend {
             uri: uri.clone(),
             properties,
@@ -448,8 +438,7 @@ impl Backend for NbdBackend {
         session.min(held).min(self.give_up_at())
     }
 
-    fn take_samples(&mut self, journal: Option<Owner>) -> io::Result<()> {
-        self.samples.journal = journal;
+    fn take_samples(&mut self) -> io::Result<()> {
         let State::Connected(new) = &self.state else { unreachable!("before it is attached") };
         // What a former process sent may still change any page.
         if matches!(self.hold, Hold::Wanted(_)) {
@@ -457,6 +446,11 @@ impl Backend for NbdBackend {
         }
         // The session will find that it has ended, and there will be another.
         self.samples.take(new).inspect_err(|_| new.shut_down())
+    }
+
+    fn expect_journal(&mut self, owner: Owner) -> io::Result<()> {
+        let State::Connected(new) = &self.state else { unreachable!("before it is attached") };
+        self.samples.expect_journal(new, owner)
     }
 
     fn forget_samples(&mut self) {

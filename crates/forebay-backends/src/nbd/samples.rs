@@ -3,8 +3,8 @@
 //! Somebody may serve another image at the same address: a disk that went on there would write into that, and give what it has
 //! cached of the one before. So some pages are read before the first request, and again on each later session before it is used.
 //! They are the first ones and the last, where partition tables are, and others at random places. A page that the disk writes to
-//! is none any more: what a server that died has of it is not known. A destage journal is soon written all over: its superblock
-//! says who it is.
+//! is none any more: what a server that died has of it is not known. A destage journal is soon written all over: its
+//! superblock is read instead, which says whose it is.
 //!
 //! Pages are read on a connection that nothing else uses yet, blocking: at the opening, and on the thread that connects.
 //! What a server fails to read says nothing, unless that is all of it. A page that it does not answer in the time of a read,
@@ -49,8 +49,8 @@ const MESSAGE_MAX: u32 = 8192;
 pub(super) struct Samples {
     /// Pages and their checksums, in the order of their places.
     pages: Vec<(ByteRange, u32)>,
-    /// It is the destage journal of this owner, whose superblock changes, and says so all the time.
-    pub(super) journal: Option<Owner>,
+    /// It is the destage journal of this owner, whose superblock changes, and says so all the time. It has no pages here.
+    journal: Option<Owner>,
 }
 
 impl Samples {
@@ -76,6 +76,26 @@ impl Samples {
         reader.end()
     }
 
+    /// It is the destage journal of this owner from now on.
+    ///
+    /// # Errors
+    /// It is not, or it fails to say so. Where the server is slow, its connections end: it has to say so on the next ones.
+    pub(super) fn expect_journal(&mut self, new: &NewSession, owner: Owner) -> io::Result<()> {
+        self.journal = Some(owner);
+        match is_journal(new, owner, ANSWER_MAX) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let what = "the export does not hold the destage journal that was just made there";
+                Err(io::Error::other(what))
+            }
+            Err(why) if is_slow(&why) => {
+                new.shut_down();
+                Ok(())
+            }
+            Err(why) => Err(why),
+        }
+    }
+
     /// The disk is about to change this range.
     pub(super) fn forget(&mut self, written: ByteRange) {
         let first = self.pages.partition_point(|(page, _)| page.end <= written.start);
@@ -93,7 +113,11 @@ impl Samples {
         time: Duration,
         attempt: u32,
     ) -> Result<(), Unknown> {
-        self.check_journal(new, time)?;
+        if let Some(owner) = self.journal
+            && !is_journal(new, owner, time).map_err(Unknown::Broken)?
+        {
+            return Err(Unknown::NotTheJournal);
+        }
         // One that is shorter is refused for that, which says more.
         if self.pages.last().is_none_or(|(last, _)| last.end > new.export.size) {
             return Ok(());
@@ -136,31 +160,28 @@ impl Samples {
             false => Err(Unknown::Broken(io::Error::other("it fails to read each page"))),
         }
     }
+}
 
-    /// Looks whether the export holds the superblock of the journal that it is to be, if it is to be one. A read has this time.
-    ///
-    /// # Errors
-    /// It does not, or that is not known. The connection cannot be used any more.
-    fn check_journal(&self, new: &NewSession, time: Duration) -> Result<(), Unknown> {
-        let Some(owner) = self.journal else { return Ok(()) };
-        let (end, len) = (2 * PAGE, PAGE.min(new.export.len_max()));
-        let starts = (0..end).step_by(len as usize);
-        let mut copies: Vec<_> =
-            starts.map(|start| Coming::new(ByteRange::new(start, end.min(start + len)))).collect();
-        let mut reader = Reader::new(new).map_err(Unknown::Broken)?;
-        reader.fill(&mut copies, time).and_then(|()| reader.end()).map_err(Unknown::Broken)?;
-        let mut bytes = Vec::with_capacity(end as usize);
-        for copy in copies {
-            bytes.extend_from_slice(&copy.bytes);
-            let came = copy.checksum().map_err(Unknown::Broken)?;
-            came.ok_or_else(|| Unknown::Broken(io::Error::other("it fails to read its first pages")))?;
-        }
-        let [first, second] = [0, 1].map(|copy| bytes.as_chunks().0[copy]);
-        match Superblock::choose([&first, &second]) {
-            Ok(found) if found.owner == owner => Ok(()),
-            Ok(_) | Err(_) => Err(Unknown::NotTheJournal),
-        }
+/// Reads whether it holds the superblock of the destage journal of this owner, which has to be done in this time.
+///
+/// # Errors
+/// That is not known. The connection cannot be used any more.
+fn is_journal(new: &NewSession, owner: Owner, time: Duration) -> io::Result<bool> {
+    let (end, len) = (2 * PAGE, PAGE.min(new.export.len_max()));
+    let starts = (0..end).step_by(len as usize);
+    let mut copies: Vec<_> =
+        starts.map(|start| Coming::new(ByteRange::new(start, end.min(start + len)))).collect();
+    let mut reader = Reader::new(new)?;
+    reader.fill(&mut copies, time)?;
+    reader.end()?;
+    let mut bytes = Vec::with_capacity(end as usize);
+    for copy in copies {
+        bytes.extend_from_slice(&copy.bytes);
+        let came = copy.checksum()?;
+        came.ok_or_else(|| io::Error::other("it fails to read its first pages"))?;
     }
+    let [first, second] = [0, 1].map(|copy| bytes.as_chunks().0[copy]);
+    Ok(Superblock::choose([&first, &second]).is_ok_and(|found| found.owner == owner))
 }
 
 /// Whether it is the same export is not known, or it is another one.

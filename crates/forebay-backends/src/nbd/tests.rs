@@ -15,7 +15,7 @@ use forebay_core::action::{Extent, ExtentState, IoOp};
 use forebay_core::geometry::ByteRange;
 use forebay_core::status::IoStatus;
 use forebay_nbd::errno::Errno;
-use forebay_nbd::flags::CommandFlags;
+use forebay_nbd::flags::{CommandFlags, TransmissionFlags};
 use forebay_nbd::info::BlockSizes;
 use forebay_nbd::request::Command;
 

@@ -25,7 +25,7 @@ fn sampled(script: Script) -> (Server, Bench) {
 
 fn bench(server: Server) -> (Server, Bench) {
     let mut backend = server.open("&connections=1").expect("it connects");
-    backend.take_samples(None).expect("it reads");
+    backend.take_samples().expect("it reads");
     (server, Bench::new(backend))
 }
 
@@ -114,7 +114,7 @@ fn an_export_that_cannot_be_sampled_is_not_used_and_whatever_comes_next_is_not_j
         };
         let server = Server::start(Script::bad(first));
         let mut backend = server.open("&connections=1").expect("it connects");
-        let error = backend.take_samples(None).expect_err("another image may be served by now");
+        let error = backend.take_samples().expect_err("another image may be served by now");
         assert_ne!(error.kind(), ErrorKind::TimedOut, "{misdeed:?}");
     }
 }
@@ -128,7 +128,7 @@ fn a_server_that_is_slow_at_the_opening_is_used_and_known_by_what_it_has_answere
         };
         let server = Server::start(Script::bad(first));
         let mut backend = server.open("&connections=1").expect("it connects");
-        let error = backend.take_samples(None).expect_err("only a part is known");
+        let error = backend.take_samples().expect_err("only a part is known");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         fill(&server, 3);
         let mut bench = Bench::new(backend);
@@ -165,7 +165,7 @@ fn of_first(connection: u32, misdeed: Misdeed) -> Misdeed {
 fn comes_back_with(script: Script) -> (Server, Bench) {
     let server = Server::start(script);
     let mut backend = server.open("&connections=1&timeout=300ms").expect("it connects");
-    backend.take_samples(None).expect("it reads");
+    backend.take_samples().expect("it reads");
     (server, Bench::new(backend))
 }
 
@@ -231,7 +231,7 @@ fn a_page_that_comes_half_is_not_taken_for_another_one() {
         let server = Server::start(Script { structured, ..Script::bad(misdeed) });
         fill(&server, 7);
         let mut backend = server.open("&connections=1&timeout=300ms").expect("it connects");
-        backend.take_samples(None).expect("it reads");
+        backend.take_samples().expect("it reads");
         let mut bench = Bench::new(backend);
         let flush = bench.submit(IoOp::Flush, ByteRange::default());
         bench.until(|bench| {
@@ -285,53 +285,99 @@ fn no_samples_are_taken_while_a_former_process_may_still_write() {
     let server = Server::start(Script::good());
     let mut backend = server.open("&fence=10s").expect("it connects");
     assert!(backend.hold_changes().is_some());
-    backend.take_samples(None).expect("it reads");
+    backend.take_samples().expect("it reads");
     assert_eq!(server.count(Command::Read), 0);
+}
+
+const OWNER: Owner = Owner { disk: Uuid([1; 16]), nonce: 7 };
+const OTHER: Owner = Owner { nonce: 8, ..OWNER };
+
+/// The superblock of this owner is on the export, in one of its two copies.
+fn put(server: &Server, owner: Owner, version: u64) {
+    let mut page = [0; 4096];
+    let superblock = Superblock::first(owner, Shape::for_log(64));
+    Superblock { version, ..superblock }.encode(&mut page);
+    let start = Superblock::place(version).start as usize;
+    server.shared.bytes.lock().expect("no panic")[start..start + 4096].copy_from_slice(&page);
 }
 
 #[test]
 fn a_destage_journal_that_was_written_all_over_is_known_by_its_superblock() {
-    let owner = Owner { disk: Uuid([1; 16]), nonce: 7 };
-    let other = Owner { nonce: 8, ..owner };
     let misdeed = |connection, _, command| match (connection, command) {
         (0, Command::Flush) => Misdeed::Close,
         _ => Misdeed::None,
     };
     for (largest, holds, instead) in
-        [(64 << 10, false, None), (64 << 10, true, Some(other)), (1536, false, Some(other))]
+        [(64 << 10, false, None), (64 << 10, true, Some(OTHER)), (1536, false, Some(OTHER))]
     {
         let blocks = Some(BlockSizes { minimum: 512, preferred: 512, maximum: largest });
         let server = Server::start(Script { misdeed, blocks, ..Script::good() });
-        let put = |owner, version| {
-            let mut page = [0; 4096];
-            let superblock = Superblock::first(owner, Shape::for_log(64));
-            Superblock { version, ..superblock }.encode(&mut page);
-            let start = Superblock::place(version).start as usize;
-            server.shared.bytes.lock().expect("no panic")[start..start + 4096]
-                .copy_from_slice(&page);
-        };
-        put(owner, 2);
+        put(&server, OWNER, 2);
         let mut backend = server.open("&connections=1&fence=1ms").expect("it connects");
         if holds {
             backend.hold_changes();
         }
-        backend.take_samples(Some(owner)).expect("it reads");
+        backend.expect_journal(OWNER).expect("it is");
+        if largest > 4096 {
+            assert_eq!(server.count(Command::Read), 2, "the superblock alone");
+        }
         let mut bench = Bench::new(backend);
         for start in (0..SIZE).step_by(1 << 20) {
             assert_eq!(bench.write(ByteRange::at(start, 1 << 20), 7), IoStatus::Ok);
         }
         fill(&server, 0);
         if let Some(other) = instead {
-            put(other, 3);
+            put(&server, other, 3);
         }
         assert_eq!(bench.flush(), IoStatus::IoError);
         let late = bench.submit_write(ByteRange::at(8192, 4096), 7);
-        let is_refused = |bench: &mut Bench| {
-            bench.backend.trouble().is_some_and(|why| why.contains("without the destage journal"))
-        };
-        bench.until(is_refused);
+        bench.until(is_without_journal);
         assert!(!bench.ended.contains_key(&late), "it waits");
-        put(owner, 4);
+        put(&server, OWNER, 4);
         assert_eq!(bench.end_of(late), IoStatus::Ok);
     }
+}
+
+fn is_without_journal(bench: &mut Bench) -> bool {
+    bench.backend.trouble().is_some_and(|why| why.contains("without the destage journal"))
+}
+
+#[test]
+fn an_export_that_has_another_image_once_its_journal_was_made_is_no_journal() {
+    let fails = |_, _, command| match command {
+        Command::Read => Misdeed::Fail(Errno::Io),
+        _ => Misdeed::None,
+    };
+    for (script, has, why) in [
+        (Script::good(), None, "does not hold the destage journal"),
+        (Script::good(), Some(OTHER), "does not hold the destage journal"),
+        (Script::bad(fails), Some(OWNER), "fails to read"),
+        (Script::bad(|_, _, _| Misdeed::Close), Some(OWNER), ""),
+    ] {
+        for holds in [false, true] {
+            let server = Server::start(script.clone());
+            if let Some(owner) = has {
+                put(&server, owner, 2);
+            }
+            let mut backend = server.open("&connections=1&fence=1ms").expect("it connects");
+            if holds {
+                backend.hold_changes();
+            }
+            let error = backend.expect_journal(OWNER).expect_err("windows would go there");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_journal_whose_server_is_slow_at_the_opening_is_used_once_it_has_its_superblock() {
+    let server =
+        Server::start(Script::bad(|connection, _, command| silent(connection, 0, command)));
+    let mut backend = server.open("&connections=1").expect("it connects");
+    backend.expect_journal(OWNER).expect("it may be");
+    let mut bench = Bench::new(backend);
+    let write = bench.submit_write(ByteRange::at(8192, 4096), 7);
+    bench.until(is_without_journal);
+    put(&server, OWNER, 2);
+    assert_eq!(bench.end_of(write), IoStatus::Ok);
 }

@@ -12,9 +12,8 @@ use forebay_host::journal::{self, JournalPlace};
 use forebay_host::pool::{OpenedLog, host};
 use forebay_shard::JournalShare;
 
-use super::primary::take_samples;
+use super::Opening;
 use super::session::Session;
-use super::{Notes, Opening};
 
 impl Opening<'_> {
     /// Makes the journal, where windows are to go through one and there is a place for it. Without one the disk is destaged
@@ -42,8 +41,7 @@ impl Opening<'_> {
             (Some(place), Some(log)) => place.and_then(|place| {
                 is_beside = place.is_beside();
                 let shape = Shape::for_log(pages);
-                let with = (self.state, self.config.backend_timeout);
-                make(session, place, log.disk, shape, with, &mut self.notes)
+                make(session, place, log.disk, shape, (self.state, self.config.backend_timeout))
             }),
             (None, _) if is_asked => Err(anyhow::Error::msg(nowhere)),
             (None, _) | (_, None) => {
@@ -75,7 +73,6 @@ fn make(
     disk: Uuid,
     shape: Shape,
     (state, patience): (Option<&Path>, Nanos),
-    notes: &mut Notes,
 ) -> Result<(Superblock, JournalShare)> {
     let has_name = session.fence.names_journals();
     ensure!(has_name, "no sidecar can name it: nobody knows who primary storage is");
@@ -87,7 +84,7 @@ fn make(
     let backend = place.open(session.is_unanswered);
     let mut backend = backend.with_context(|| format!("cannot use {place}"))?;
     backend.give_up_after(patience);
-    notes.extend(take_samples(&mut *backend, "the destage journal", Some(owner))?);
+    backend.expect_journal(owner).with_context(|| format!("cannot use {place}"))?;
     session.fence.name_journal(&place, nonce).context("its sidecar cannot be written")?;
     let share = JournalShare { backend, revoker: session.fence.revoker(), guard };
     Ok((superblock, share))

@@ -44,8 +44,7 @@ pub(super) use opened::Opened;
 use session::PoolDoor;
 
 /// What is worth telling of how a disk was opened.
-type Note = (Severity, String);
-type Notes = Vec<Note>;
+type Notes = Vec<(Severity, String)>;
 
 /// A disk that is being opened. Its fields are dropped in this order.
 struct Opening<'a> {

@@ -3,16 +3,19 @@
 use std::io::ErrorKind;
 
 use anyhow::{Context, Result, ensure};
-use forebay_backends::{Backend, OpenOptions, Properties, Uri};
+use forebay_backends::{OpenOptions, Properties, Uri};
 use forebay_core::config::{BackendTraits, Config};
-use forebay_core::journal::Owner;
 use forebay_host::events::Severity;
 use forebay_host::fence::{self, SidecarPlace, UnreportedLoss, names};
 use forebay_host::pool::{LOCK_WAIT, host};
 
-use super::{Identified, Note, Notes, Opening, memory};
+use super::{Identified, Notes, Opening, memory};
 use crate::config::DiskSpec;
 use crate::daemon::raw;
+
+/// What is told of a server that is too slow to say what its export holds.
+const NOT_KNOWN_AGAIN: &str = "primary storage has not answered reads for ten seconds: should it come back with another image, \
+    Forebay may not notice that";
 
 impl<'a> Opening<'a> {
     /// Opens and locks primary storage, and finds out who it is.
@@ -52,7 +55,11 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// The connection was lost: whatever is served next was not judged.
     pub(super) fn take_samples(&mut self) -> Result<()> {
-        self.notes.extend(take_samples(&mut *self.backend, "primary storage", None)?);
+        if let Err(error) = self.backend.take_samples() {
+            let is_slow = error.kind() == ErrorKind::TimedOut;
+            ensure!(is_slow, "the connection to primary storage was lost meanwhile: {error}");
+            self.notes.push((Severity::Warning, NOT_KNOWN_AGAIN.to_owned()));
+        }
         Ok(())
     }
 
@@ -62,25 +69,6 @@ impl<'a> Opening<'a> {
             self.notes.push((Severity::Warning, fence::held(time)));
         }
     }
-}
-
-/// Reads what `whom` is known by when it comes back; as a destage journal it is that of this owner. Of a server that is too
-/// slow to say what its export holds: what is told of that.
-///
-/// # Errors
-/// The connection was lost.
-pub(super) fn take_samples(
-    backend: &mut dyn Backend,
-    whom: &str,
-    journal: Option<Owner>,
-) -> Result<Option<Note>> {
-    let Err(error) = backend.take_samples(journal) else { return Ok(None) };
-    let is_slow = error.kind() == ErrorKind::TimedOut;
-    ensure!(is_slow, "the connection to {whom} was lost meanwhile: {error}");
-    let text = format!(
-        "{whom} has not answered reads for ten seconds: should it come back with another image, Forebay may not notice that"
-    );
-    Ok(Some((Severity::Warning, text)))
 }
 
 /// The loss that the first flush is to report.
