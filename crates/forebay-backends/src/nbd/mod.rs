@@ -64,6 +64,7 @@ mod tests;
 
 use std::io;
 
+use forebay_core::geometry::ByteRange;
 use forebay_core::ids::Nanos;
 use forebay_core::journal::Owner;
 use forebay_io::reactor::Completion;
@@ -168,7 +169,7 @@ impl NbdBackend {
             properties,
             identity,
             export,
-            samples: Samples::default(),
+            samples: Samples::none(export.size),
             tokens: None,
             requests: Requests::new(export.len_max(), export.block_min.into()),
             hold: Hold::Off,
@@ -454,7 +455,7 @@ impl Backend for NbdBackend {
     }
 
     fn forget_samples(&mut self) {
-        self.samples = Samples::default();
+        self.samples.forget(ByteRange::new(0, u64::MAX));
     }
 
     fn give_up_after(&mut self, patience: Nanos) {

@@ -45,8 +45,10 @@ const ANSWER_MAX: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 
 const MESSAGE_MAX: u32 = 8192;
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Samples {
+    /// Bytes of the export, when its disk was opened.
+    size: u64,
     /// Pages and their checksums, in the order of their places.
     pages: Vec<(ByteRange, u32)>,
     /// It is the destage journal of this owner, whose superblock changes, and says so all the time. It has no pages here.
@@ -54,6 +56,11 @@ pub(super) struct Samples {
 }
 
 impl Samples {
+    /// None of an export of this size.
+    pub(super) fn none(size: u64) -> Samples {
+        Samples { size, pages: Vec::new(), journal: None }
+    }
+
     /// Reads the pages of an export.
     ///
     /// # Errors
@@ -103,7 +110,7 @@ impl Samples {
         self.pages.drain(first..first + len);
     }
 
-    /// Looks whether the pages hold what they did, at the attempt of this number. A read has this time.
+    /// Looks whether the pages hold what they did, and a journal its superblock, at the attempt of this number. A read has this time.
     ///
     /// # Errors
     /// They do not, or that is not known. The connection cannot be used any more.
@@ -113,13 +120,16 @@ impl Samples {
         time: Duration,
         attempt: u32,
     ) -> Result<(), Unknown> {
+        // One that is shorter is refused for that, which says more.
+        if new.export.size < self.size {
+            return Ok(());
+        }
         if let Some(owner) = self.journal
             && !is_journal(new, owner, time).map_err(Unknown::Broken)?
         {
             return Err(Unknown::NotTheJournal);
         }
-        // One that is shorter is refused for that, which says more.
-        if self.pages.last().is_none_or(|(last, _)| last.end > new.export.size) {
+        if self.pages.is_empty() {
             return Ok(());
         }
         // Each attempt begins elsewhere: a page that hangs may keep those behind it from being answered. Where few are left,

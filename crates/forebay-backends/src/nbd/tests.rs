@@ -12,7 +12,6 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use forebay_core::action::{Extent, ExtentState, IoOp};
-use forebay_core::geometry::ByteRange;
 use forebay_core::status::IoStatus;
 use forebay_nbd::errno::Errno;
 use forebay_nbd::flags::{CommandFlags, TransmissionFlags};

@@ -281,6 +281,24 @@ fn an_export_that_comes_back_shorter_is_refused_for_that() {
 }
 
 #[test]
+fn a_journal_that_comes_back_empty_and_shorter_is_refused_for_its_length() {
+    let server = Server::start(Script::bad(|connection, _, command| match (connection, command) {
+        (0, Command::Flush) => Misdeed::Close,
+        _ => Misdeed::None,
+    }));
+    put(&server, OWNER, 2);
+    let mut backend = server.open("&connections=1").expect("it connects");
+    backend.expect_journal(OWNER).expect("it is");
+    let mut bench = Bench::new(backend);
+    fill(&server, 0);
+    server.shared.script.lock().expect("no panic").size = SIZE / 2;
+    bench.submit(IoOp::Flush, ByteRange::default());
+    bench.until(|bench| bench.backend.trouble().is_some_and(|why| why.contains("trying again")));
+    let trouble = bench.backend.trouble().expect("just now");
+    assert!(trouble.contains("instead of"), "{trouble}");
+}
+
+#[test]
 fn no_samples_are_taken_while_a_former_process_may_still_write() {
     let server = Server::start(Script::good());
     let mut backend = server.open("&fence=10s").expect("it connects");
