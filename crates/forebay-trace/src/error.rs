@@ -46,6 +46,12 @@ impl Error {
         Error { kind: ErrorKind::Io, message: what.into(), source: Some(source) }
     }
 
+    /// What was read now is not what was read before, as `how` says.
+    pub fn trace_changed(how: impl std::fmt::Display) -> Error {
+        let message = format!("the trace changed while it was read: {how}: wait until it is whole");
+        Error::new(ErrorKind::Io, message)
+    }
+
     /// Request `number` has more than [`UNDER_WAY_MAX`] others under way.
     pub(crate) fn too_many_under_way(number: u64) -> Error {
         let message = format!(

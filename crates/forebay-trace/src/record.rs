@@ -82,6 +82,22 @@ impl Summary {
         Ok(summary)
     }
 
+    /// Passes a record on that is one of those counted, as far as their kinds and places tell.
+    ///
+    /// # Errors
+    /// The trace is another one than before.
+    pub(crate) fn expect(&self, record: Record) -> Result<Record, Error> {
+        if record.op == Op::Write && self.writes == 0 {
+            return Err(Error::trace_changed("it had no write, and then one"));
+        }
+        if record.end() > self.span_bytes {
+            let (span, end) = (self.span_bytes, record.end());
+            let how = format_args!("it ended at byte {span} of the disk, and then at {end}");
+            return Err(Error::trace_changed(how));
+        }
+        Ok(record)
+    }
+
     /// Counts a record.
     pub fn add(&mut self, record: &Record) {
         let (requests, bytes) = match record.op {

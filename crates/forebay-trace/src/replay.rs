@@ -157,8 +157,9 @@ pub struct Progress {
 /// nothing more is issued.
 ///
 /// # Errors
-/// The settings cannot work, the target is too small, read-only, or gave up; the trace's own. A request
-/// that fails on the target is no error but counted.
+/// The settings cannot work, the target is too small, read-only, or gave up; the trace's own. A record
+/// that `asked` does not know of ends the replay before it is sent. A request that fails on the target
+/// is no error but counted.
 pub fn replay<'a>(
     records: impl Iterator<Item = Result<Record, Error>>,
     asked: impl Into<Asked<'a>>,
@@ -170,6 +171,8 @@ pub fn replay<'a>(
 ) -> Result<Outcome, Error> {
     let asked = asked.into();
     check(asked.summary, target, settings)?;
+    // Whatever else comes was never checked.
+    let records = records.map(|record| record.and_then(|record| asked.summary.expect(record)));
     run::ReplayRun::new(target, reactor, settings, clock)?.finish(records.fuse(), &asked, progress)
 }
 

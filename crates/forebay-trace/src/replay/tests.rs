@@ -249,6 +249,34 @@ fn a_target_that_holds_data_is_refused_without_consent() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::HoldsData);
 }
 
+#[test]
+fn a_trace_that_changed_since_it_was_looked_at_writes_nowhere_else() {
+    let (read, write) = (record(0, Op::Read, 8192, 4096), record(0, Op::Write, 0, 4096));
+    let cases = [
+        (read, write),
+        (write, record(0, Op::Write, 8192, 4096)),
+        // One that would be folded back.
+        (write, record(0, Op::Write, (1 << 20) + 8192, 4096)),
+    ];
+    for (before, added) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, uri) = sparse_file(&folder, 1 << 20);
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 8192], 8192).unwrap();
+        let summary = Summary::of([Ok(before)].into_iter()).unwrap();
+        let mut reactor = Reactor::new(256, None).unwrap();
+        let (records, target) = ([before, added].into_iter().map(Ok), &mut *target(&uri));
+        let mut progress = |_: &Progress| ControlFlow::Continue(());
+        let ended =
+            replay(records, &summary, target, &mut reactor, &closed(), &clock, &mut progress);
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(before.op == Op::Write || bytes[..4096] == [0; 4096], "{added:?}");
+        assert!(bytes[8192..16_384] == [7; 8192], "{added:?}");
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("the trace changed while it was read"), "{error}");
+    }
+}
+
 /// Writes and reads of the same few places, one at a time.
 fn written_and_read() -> Vec<Record> {
     let one = |n: u64| {

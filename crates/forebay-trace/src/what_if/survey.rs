@@ -134,10 +134,8 @@ impl Survey {
         };
         let ByteRange { start: first, end } = record.range().align_out(SECTOR);
         let found = start.map(|start| ByteRange::new(start + first, start + end));
-        found.filter(|range| range.end <= self.size).ok_or_else(|| {
-            let message =
-                "the trace has changed while it was read: start again when nobody writes to it";
-            Error::new(ErrorKind::BadRecord, message)
-        })
+        found
+            .filter(|range| range.end <= self.size)
+            .ok_or_else(|| Error::trace_changed("it has a request where it had none"))
     }
 }

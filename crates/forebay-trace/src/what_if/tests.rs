@@ -372,7 +372,7 @@ fn what_cannot_work_is_refused_in_words() {
     // Another trace than was looked at.
     let far = Record { offset: 1 << 50, ..records[0] };
     let error = what_if(|| Ok([Ok(far)].into_iter()), &survey, &settings(&survey, |config| config));
-    assert!(error.expect_err("it has changed").to_string().contains("has changed"));
+    assert!(error.expect_err("it has changed").to_string().contains("changed while it was read"));
 }
 
 #[test]

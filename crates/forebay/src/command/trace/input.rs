@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use anyhow::{Result, ensure};
 use forebay_trace::formats::{Counts, Guess, Options, Reader};
 use forebay_trace::record::Record;
-use forebay_trace::{Error, ErrorKind, results};
+use forebay_trace::{Error, results};
 use serde::Serialize;
 
 use super::super::output::{STANDARD, show};
@@ -195,10 +195,7 @@ impl Iterator for Reading {
         let found = self.reader.counts().records;
         let before = *self.requests.get_or_init(|| found);
         (found != before).then(|| {
-            let message = format!(
-                "the trace changed while it was read: it had {before} requests, and then {found}: wait until it is whole"
-            );
-            Err(Error::new(ErrorKind::Io, message))
+            Err(Error::trace_changed(format_args!("it had {before} requests, and then {found}")))
         })
     }
 }
