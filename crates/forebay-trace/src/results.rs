@@ -111,7 +111,7 @@ pub fn short_names(runs: &mut [Run]) {
 pub struct CacheUse {
     /// Reads that it was asked for.
     pub reads: u64,
-    /// Of those, answered from RAM or flash wholly.
+    /// Of those, the ones for which primary storage was not asked: RAM, flash or an earlier read in flight had the bytes.
     pub read_hits: u64,
     /// Reads and writes that primary storage had to do, destaging what was written included.
     pub backend_ios: u64,

@@ -108,7 +108,7 @@ pub struct VfrcStatistics {
     /// Blocks evicted per operation that had to evict.
     #[serde(rename = "Evict:avgNumBlocksPerOp")]
     pub evict_avg_num_blocks_per_op: f64,
-    /// Reads answered wholly from the cache, of all reads.
+    /// Reads for which primary storage was not asked, of all reads: those from a read in flight count.
     #[serde(rename = "vFlash:cacheHitPercentage")]
     pub cache_hit_percentage: f64,
 }
