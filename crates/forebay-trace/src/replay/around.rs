@@ -161,9 +161,9 @@ impl ReplayRun<'_> {
         &mut self,
         progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let wants_end = self.outcome().ended_by == EndedBy::Interrupt;
+        let mut goes_on = self.outcome().ended_by != EndedBy::Interrupt;
         let Some(verifier) = &self.verifier else { return Ok(()) };
-        let pieces = if wants_end { Vec::new() } else { verifier.written(PIECE) };
+        let pieces = verifier.written(PIECE);
         let block = u64::from(self.target.properties().logical_block);
         debug_assert!(
             pieces.iter().all(|piece| piece.is_aligned(block)),
@@ -172,20 +172,22 @@ impl ReplayRun<'_> {
         let all: u64 = pieces.iter().map(|piece| piece.len()).sum();
         let mut done = 0;
         for piece in pieces {
+            if !goes_on {
+                break;
+            }
             while !self.beside(Op::Read, piece) {
                 self.wait_for_an_end()?;
             }
             done += piece.len();
             if progress(&self.progress_of_reading_back(done, all)).is_break() {
-                self.outcome().ended_by = EndedBy::Interrupt;
-                break;
+                goes_on = false;
             }
         }
         while self.in_flight() > 0 {
             self.wait_for_an_end()?;
         }
         let verifier = self.verifier.take().expect("it is there");
-        self.outcome().verified = Some(verifier.found(done));
+        self.outcome().verified = Some(verifier.found(done, all - done));
         Ok(())
     }
 }

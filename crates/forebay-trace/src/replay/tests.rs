@@ -1,3 +1,5 @@
+mod around;
+
 use std::cell::Cell;
 
 use forebay_backends::{OpenOptions, Uri};

@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 
+use forebay_backends::size::rounded;
 use forebay_core::geometry::{ByteRange, PAGE, SECTOR};
 use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Serialize};
@@ -37,13 +38,25 @@ pub struct Verified {
     pub misplaced: u64,
     /// The beginning of one write with the rest of something else.
     pub torn: u64,
-    /// Bytes read once more at the end: all that was written.
+    /// Bytes read once more at the end.
     pub read_back_bytes: u64,
+    /// Bytes written that were not: somebody wanted an end before.
+    #[serde(default)]
+    pub not_read_back_bytes: u64,
     /// The first findings, in words.
     pub findings: Vec<String>,
 }
 
 impl Verified {
+    /// The bytes read back at the end, in words.
+    pub fn read_back(&self) -> String {
+        let done = rounded(self.read_back_bytes);
+        match self.not_read_back_bytes {
+            0 => format!("{done} read back at the end"),
+            left => format!("{done} read back at the end, and {} not", rounded(left)),
+        }
+    }
+
     /// Sectors that are not what they have to be.
     pub fn wrong(&self) -> u64 {
         self.stale + self.lost + self.misplaced + self.torn
@@ -224,8 +237,9 @@ impl Verifier {
         pieces
     }
 
-    pub(super) fn found(self, read_back_bytes: u64) -> Verified {
-        Verified { read_back_bytes, ..self.found }
+    /// Of what was written, so much was read back, and so much was not.
+    pub(super) fn found(self, read_back_bytes: u64, not_read_back_bytes: u64) -> Verified {
+        Verified { read_back_bytes, not_read_back_bytes, ..self.found }
     }
 }
 

@@ -204,10 +204,10 @@ fn about(run: &Run) -> Markup {
     rows.extend(cache(run).map(|text| ("cache", text)));
     if let Some(found) = &outcome.verified {
         let text = format!(
-            "{} sectors looked at, {} wrong; {} read back at the end",
+            "{} sectors looked at, {} wrong; {}",
             count(found.checked),
             count(found.wrong()),
-            rounded(found.read_back_bytes)
+            found.read_back()
         );
         rows.push(("verified", text));
     }

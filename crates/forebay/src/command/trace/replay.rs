@@ -378,14 +378,14 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     }
     if let Some(found) = &outcome.verified {
         notes.push(format!(
-            "verified: {} sectors, {} of them wrong ({} stale, {} lost, {} misplaced, {} torn); {} read back at the end",
+            "verified: {} sectors, {} of them wrong ({} stale, {} lost, {} misplaced, {} torn); {}",
             count(found.checked),
             count(found.wrong()),
             count(found.stale),
             count(found.lost),
             count(found.misplaced),
             count(found.torn),
-            rounded(found.read_back_bytes)
+            found.read_back()
         ));
         notes.extend(found.findings.iter().map(|finding| format!("  {finding}")));
     }

@@ -1,0 +1,23 @@
+//! The work before the first request and after the last.
+
+use super::*;
+
+#[test]
+fn who_ends_the_reading_back_leaves_a_replay_that_is_whole() {
+    let records: Vec<_> = (0..8).map(|n| record(0, Op::Write, n * (2 << 20), 1 << 20)).collect();
+    let all = || records.iter().copied().map(Ok);
+    let summary = Summary::of(all()).unwrap();
+    let mut reactor = Reactor::new(256, None).unwrap();
+    let mut progress = |progress: &Progress| match progress.reading_back {
+        Some((done, _)) if done == 3 << 20 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let settings = Settings { verify: true, ..closed() };
+    let target = &mut *target("mem:16MiB");
+    let outcome = replay(all(), &summary, target, &mut reactor, &settings, &clock, &mut progress);
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.ended_by, outcome.writes.count), (EndedBy::Trace, 8));
+    let found = outcome.verified.unwrap();
+    assert_eq!((found.read_back_bytes, found.not_read_back_bytes), (3 << 20, 5 << 20));
+    assert_eq!((found.checked, found.wrong()), ((3 << 20) / 512, 0));
+}
