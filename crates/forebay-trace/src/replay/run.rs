@@ -31,7 +31,7 @@ const PROGRESS_NS: u64 = 100_000_000;
 const BATCH: u32 = 256;
 /// A request that is due sooner is waited for without sleeping: a sleep may end this much late.
 const SPIN_NS: u64 = 60_000;
-/// Number of an I/O that nothing goes beside; requests have lower ones.
+/// Number of the first I/O that nothing goes beside; requests have lower ones.
 const ALONE: IoId = IoId(1 << 32);
 
 /// A request on its way.
@@ -63,7 +63,9 @@ pub(super) struct ReplayRun<'a> {
     start: Nanos,
     issued: u64,
     ended: u64,
-    /// How the I/O ended that nothing goes beside, and the extents that it told.
+    /// The last I/O that nothing goes beside. One before may end yet, and nobody waits for it.
+    alone_id: IoId,
+    /// How it ended, and the extents that it told.
     alone: Option<(IoStatus, Vec<Extent>)>,
     last_end: Nanos,
     write_data: Vec<u8>,
@@ -118,6 +120,7 @@ impl<'a> ReplayRun<'a> {
             start,
             issued: 0,
             ended: 0,
+            alone_id: ALONE,
             alone: None,
             last_end: start,
             write_data: Vec::new(),
@@ -300,7 +303,8 @@ impl<'a> ReplayRun<'a> {
         op: IoOp,
     ) -> Result<Option<(IoStatus, Vec<Extent>)>, Error> {
         self.last_end = (self.clock)();
-        self.submit(ALONE, range, op);
+        self.alone_id.0 += 1;
+        self.submit(self.alone_id, range, op);
         loop {
             self.count_events();
             if let Some(end) = self.alone.take() {
@@ -311,6 +315,12 @@ impl<'a> ReplayRun<'a> {
                 return Ok(None);
             }
             self.wait(now, None)?;
+        }
+    }
+
+    fn end_alone(&mut self, id: IoId, status: IoStatus, extents: Vec<Extent>) {
+        if id == self.alone_id {
+            self.alone = Some((status, extents));
         }
     }
 
@@ -372,9 +382,11 @@ impl<'a> ReplayRun<'a> {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {
-                BackendEvent::Done { id: ALONE, status } => self.alone = Some((status, Vec::new())),
-                BackendEvent::Extents { extents, .. } => self.alone = Some((IoStatus::Ok, extents)),
-                BackendEvent::Done { id, status } => self.count(id, status, now),
+                BackendEvent::Done { id, status } if id < ALONE => self.count(id, status, now),
+                BackendEvent::Done { id, status } => self.end_alone(id, status, Vec::new()),
+                BackendEvent::Extents { id, extents } => {
+                    self.end_alone(id, IoStatus::Ok, extents);
+                }
                 // What it means for requests, their ends say.
                 BackendEvent::SessionLost => self.outcome.sessions_lost += 1,
                 BackendEvent::SessionRestored => {}
