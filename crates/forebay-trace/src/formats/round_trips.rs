@@ -123,6 +123,24 @@ fn a_long_trace_has_several_blocks_and_few_bytes_per_request() {
 }
 
 #[test]
+fn the_times_of_a_log_for_fio_begin_after_zero() {
+    let one = |time_ns| Record {
+        time_ns,
+        op: Op::Read,
+        offset: 0,
+        len: 4096,
+        device: 0,
+        latency_ns: None,
+    };
+    let text = |format| String::from_utf8(written(format, &[one(0), one(5000)])).unwrap();
+    let [of_version_3, of_version_2] = [Format::Fio3, Format::Fio2].map(text);
+    let expect = "\n1 disk0 read 0 4096\n6 disk0 read 0 4096\n";
+    assert!(of_version_3.contains(expect), "{of_version_3}");
+    let expect = "\ndisk0 read 0 4096\ndisk0 wait 5 0\n";
+    assert!(of_version_2.contains(&format!("disk0 open{expect}")), "{of_version_2}");
+}
+
+#[test]
 fn a_trace_of_nothing_is_of_our_format_and_says_that_it_is_empty() {
     let file = written(Format::Fbt, &[]);
     let mut reader = Reader::new(Cursor::new(file), "x", &Options::default()).unwrap();

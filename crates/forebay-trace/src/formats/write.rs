@@ -20,6 +20,8 @@ use crate::record::{Op, Record};
 /// How hard zstd and xz try.
 const ZSTD_LEVEL: i32 = 9;
 const XZ_LEVEL: u32 = 6;
+/// The first time of a log for fio. fio passes over the pause after a request at time 0.
+const FIO_START_US: u64 = 1;
 
 impl Format {
     /// True when traces can be written in it.
@@ -207,7 +209,8 @@ impl Writer {
             Format::VscsiCsv => Encoder::VscsiCsv,
             Format::Msr => Encoder::Msr,
             Format::Fio2 | Format::Fio3 => {
-                Encoder::Fio { has_times: format == Format::Fio3, devices: Vec::new(), now_us: 0 }
+                let has_times = format == Format::Fio3;
+                Encoder::Fio { has_times, devices: Vec::new(), now_us: FIO_START_US }
             }
             Format::Fbt => Encoder::Fbt(fbt::Encoder::default()),
             _ => {
@@ -259,7 +262,7 @@ impl Writer {
                 let _ = writeln!(text, "{ticks},forebay,{device},{op},{offset},{len},{response}");
             }
             Encoder::Fio { has_times, devices, now_us } => {
-                let time_us = record.time_ns / 1000;
+                let time_us = FIO_START_US + record.time_ns / 1000;
                 fio(text, (*has_times, devices, now_us), time_us, record);
             }
         }
