@@ -304,6 +304,8 @@ impl<'a> ReplayRun<'a> {
     ) -> Result<Option<(IoStatus, Vec<Extent>)>, Error> {
         self.last_end = (self.clock)();
         self.alone_id.0 += 1;
+        // The one before may have been answered since it was given up.
+        self.alone = None;
         self.submit(self.alone_id, range, op);
         loop {
             self.count_events();
