@@ -171,8 +171,8 @@ fn known(
             Err(Error::new(ErrorKind::Unsuitable, what).into())
         }
         Err(Unknown::NotTheJournal) => {
-            let what = "the export came back without the destage journal of this disk: serve the one that was there before, or \
-                restart the disk";
+            let what = "the export came back without the destage journal of this disk: serve the one that was there before. \
+                Otherwise destaging goes on without it";
             Err(Error::new(ErrorKind::Unsuitable, what).into())
         }
         Err(Unknown::Hangs(page)) => {

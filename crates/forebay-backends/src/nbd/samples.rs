@@ -51,7 +51,7 @@ pub(super) struct Samples {
     size: u64,
     /// Pages and their checksums, in the order of their places.
     pages: Vec<(ByteRange, u32)>,
-    /// It is the destage journal of this owner, whose superblock changes, and says so all the time. It has no pages here.
+    /// It is the destage journal of this owner. Its superblock changes, and always names the owner. It has no pages here.
     journal: Option<Owner>,
 }
 
