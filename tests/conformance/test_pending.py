@@ -124,3 +124,15 @@ def a_setting_that_cannot_be_had_keeps_no_other_from_being_in_force(bed):
         assert (now["iops-limit"], now["mode"], now["ram"]) == ("1000", "write-around", "8MiB"), now
     assert "its settings were changed at work: iops-limit 1000" in served.events()
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_command_that_cannot_be_had_in_part_does_not_say_that_the_rest_is_in_force(bed):
+    images(bed, "a")
+    served = Served(bed, disk(bed, "a"))
+    kind, why = told(bed, served, "set", "a", "--ram", "512GiB", "--iops-limit", "1000", code=1)["a"]
+    assert kind == "changed" and "512 GiB: it can have more from the next start on" in why, why
+    assert "in force" not in why, why
+    now = {key: it["value"] for key, it in settings(bed, served).items()}
+    assert (now["iops-limit"], now["ram"]) == ("none", "8MiB") and kept(bed) is None, now
+    assert served.server.stop() == 0

@@ -297,6 +297,8 @@ pub(super) async fn take_over(
     let changing = Changing(state);
     let of_command = |_| Keeping { before: old.sources.clone(), after: new.sources.clone() };
     let kept = asked.map_or_else(Keeping::default, of_command);
+    // A command takes back what else it has changed.
+    let rest = if asked.is_none() { "; the rest is in force" } else { "" };
     for (difference, change) in found.iter().zip(&mut *changes) {
         let done = match difference {
             Difference::Changed(disk, settings) => {
@@ -304,7 +306,7 @@ pub(super) async fn take_over(
                 let asked = new.disks.iter().find(|it| it.name == *disk);
                 match (of_disk, asked) {
                     (Some(of_disk), Some(asked)) => {
-                        change_settings(state, of_disk, asked, settings).await
+                        change_settings(state, of_disk, asked, settings, rest).await
                     }
                     _ => Ok(()),
                 }
@@ -413,7 +415,7 @@ pub(super) async fn take_over(
     missing
 }
 
-/// Has a disk at work take over settings that are otherwise.
+/// Has a disk at work take over settings that are otherwise. `rest` is what to say of those that it has, when one is missing.
 ///
 /// # Errors
 /// The size of RAM, or the mode, cannot be had. All else is in force.
@@ -422,6 +424,7 @@ async fn change_settings(
     disk: &mut DiskSpec,
     asked: &DiskSpec,
     settings: &[Setting],
+    rest: &str,
 ) -> Result<()> {
     let before = disk.clone();
     let mut taken = before.clone();
@@ -461,7 +464,7 @@ async fn change_settings(
         false => format!("{key}: {why:#}"),
     });
     let why = why.collect::<Vec<_>>().join("; ");
-    let rest = if done.is_empty() { "" } else { "; the rest is in force" };
+    let rest = if done.is_empty() { "" } else { rest };
     ensure!(missing.is_empty(), "{why}{rest}");
     Ok(())
 }
