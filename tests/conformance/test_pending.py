@@ -1,10 +1,10 @@
 """Commands about a disk that is not as the configuration file asks for by now: they change what they name alone."""
 import signal
 
-from bed import MIB, eventually, pattern, test
+from bed import MIB, eventually, free_port, pattern, test
 from test_devices import BACK, devices, flash, pool, tell
 from test_reload import Served, client, disk, images
-from test_settings import kept, refused, settings, told
+from test_settings import kept, refused, restart, settings, told
 
 
 def back(bed, pool):
@@ -135,4 +135,48 @@ def a_command_that_cannot_be_had_in_part_does_not_say_that_the_rest_is_in_force(
     assert "in force" not in why, why
     now = {key: it["value"] for key, it in settings(bed, served).items()}
     assert (now["iops-limit"], now["ram"]) == ("none", "8MiB") and kept(bed) is None, now
+    assert served.server.stop() == 0
+
+
+def add(bed, name):
+    return ["add", name, "file:" + bed.path(name + ".raw"), "--ram", "4MiB", "--nbd", "unix:" + bed.path(name + ".sock")]
+
+
+@test(forebay_only=True)
+def a_disk_that_the_file_names_elsewhere_is_not_removed(bed):
+    images(bed, "a", "b")
+    a, port = disk(bed, "a"), free_port()
+    served = Served(bed, a)
+    assert told(bed, served, *add(bed, "b")) == {"b": ("added", None)}
+    by_nbd = '[[nbd]]\nlisten = "127.0.0.1:%d"\ndisks = ["a", "b"]\n' % port
+    by_iscsi = '[[iscsi]]\nlisten = ["127.0.0.1:%d"]\ntarget = "iqn.2026-01.x:t"\ndisks = ["b"]\n' % port
+    for text, name in [(by_nbd, "[[nbd]] 127.0.0.1:%d names the disk 'b'" % port), (by_iscsi, "[[iscsi]] iqn.2026-01.x:t: ")]:
+        served.write(a, more=text)
+        served.reload()
+        why = refused(bed, served, "remove", "b", "--force")
+        assert name in why and "'forebay reload'" in why, why
+        assert served.disks() == ["a", "b"] and "backend" in kept(bed)
+    restart(served)
+    assert served.disks() == ["a", "b"]
+    assert bytes(client(bed, "b").pread(4096, 0)) == pattern(0, 4096)
+    served.write(a)
+    served.reload()
+    eventually(lambda: served.stats("b")["connections"] == 0, "its client has left")
+    bed.run([bed.program, "disk", "remove", "b", "--control", served.control])
+    assert served.disks() == ["a"] and kept(bed) is None
+    restart(served)
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def the_last_disk_is_not_removed_from_a_listener_that_has_all(bed):
+    images(bed, "a", "b")
+    all_disks = '[[nbd]]\nlisten = "127.0.0.1:%d"\n' % free_port()
+    served = Served(bed, disk(bed, "a"), more=all_disks)
+    assert told(bed, served, *add(bed, "b")) == {"b": ("added", None)}
+    served.write(more=all_disks)
+    assert served.reload() == {"a": ("removed", None)}
+    assert "serves no disk" in refused(bed, served, "remove", "b")
+    restart(served)
+    assert served.disks() == ["b"]
     assert served.server.stop() == 0

@@ -4,7 +4,7 @@
 //!   set, reset, add ─► Sources with the change ─► DaemonSpec, checked ─► differences of this disk ─┬─ dry run: that is all
 //!                                                                                                   ▼
 //!                             what was before ◄─ failed ─ taken over as by a reload ◄─ kept durably
-//!   remove ─► detached ─► kept durably, forgotten
+//!   remove ─► Sources without it, checked ─► detached ─► kept durably, forgotten
 //! ```
 //! A change is kept in the state folder, and counts more than the configuration file. A daemon without a file keeps it as
 //! long as it runs.
@@ -157,6 +157,7 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
     let spec = state.opener.spec();
     check_has_file(spec.sources.as_ref().context("it has no configuration that could change")?)?;
     let disk = disk_of(&spec, name).with_context(|| format!("disk '{name}'"))?;
+    without(state, name).await.with_context(|| format!("disk '{name}' was not removed"))?;
     let served = state.find(&name.0);
     let was_served = served.is_ok();
     let kept = match served {
@@ -170,14 +171,14 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
     let _one = state.turns.reloading.lock().await;
     let is_forgotten = state.forget(&name.0).await?;
     ensure!(is_forgotten, "disk '{name}' was detached, and is served again since");
-    let spec = state.opener.spec();
-    let mut sources = spec.sources.clone().context("it has no configuration that could change")?;
-    let is_listed = sources.has(name);
-    sources.changes.remove(name, is_listed);
-    sources.note_units(&spec.targets);
-    keep(&sources).await.with_context(|| {
+    let kept = async {
+        let sources = without(state, name).await?;
+        keep(&sources).await.map(|()| sources)
+    };
+    let sources = kept.await.with_context(|| {
         format!("disk '{name}' was detached, and a restart serves it again as it was")
     })?;
+    let spec = state.opener.spec();
     state.opener.change_spec(DaemonSpec { sources: Some(sources), ..(*spec).clone() });
     // Those that are left are found as they are listed now.
     change::close_places(state);
@@ -188,6 +189,24 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
         ensure!(!was_served, "disk '{name}' was removed with --force, and {left}");
     }
     Ok(left)
+}
+
+/// The configuration without a disk.
+///
+/// # Errors
+/// No start could use it: the file names the disk elsewhere, for instance.
+async fn without(state: &ControlState, name: &Name) -> Result<Sources> {
+    let spec = state.opener.spec();
+    let mut sources = spec.sources.clone().context("it has no configuration that could change")?;
+    let is_listed = sources.has(name);
+    sources.changes.remove(name, is_listed);
+    sources.note_units(&spec.targets);
+    let after = sources.clone();
+    let checked = move || after.spec_after(&spec).map(drop);
+    placement::follow(&state.opener.questions, FLASH_MAX, checked).await?.context(
+        "without it no start could use the configuration: first correct the file and give 'forebay reload'",
+    )?;
+    Ok(sources)
 }
 
 /// The settings of a disk, and where each comes from.
