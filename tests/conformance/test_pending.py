@@ -180,3 +180,24 @@ def the_last_disk_is_not_removed_from_a_listener_that_has_all(bed):
     restart(served)
     assert served.disks() == ["b"]
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def what_waits_for_a_disk_of_the_file_is_not_of_one_that_is_added(bed):
+    images(bed, "a", "b")
+    a, b = disk(bed, "a"), disk(bed, "b")
+    served = Served(bed, a, b)
+    for turn in range(2):
+        assert told(bed, served, "set", "b", "--ram", "2MiB", "--iops-limit", "1000") == {"b": ("changed", None)}
+        served.write(a)
+        assert served.reload() == {"b": ("removed", None)} and "iops-limit" in kept(bed)
+        if turn == 0:
+            assert told(bed, served, "reset", "b", "iops-limit") == {} and "iops-limit" not in kept(bed)
+            assert told(bed, served, "reset", "b") == {} and kept(bed) is None
+            assert "nothing of that was changed" in refused(bed, served, "reset", "b")
+            served.write(a, b)
+            assert served.reload() == {"b": ("added", None)}
+    assert told(bed, served, *add(bed, "b")) == {"b": ("added", None)}
+    now = {key: it["value"] for key, it in settings(bed, served, "b").items()}
+    assert (now["ram"], now["iops-limit"]) == ("4MiB", "none") and "iops-limit" not in kept(bed), now
+    assert served.server.stop() == 0

@@ -227,12 +227,10 @@ impl Changes {
         lay_over(self.entry(name), settings);
     }
 
-    /// Disk `name` is new, or comes back.
+    /// Disk `name` is new. What was changed of another one of that name is not of it.
     pub fn add(&mut self, name: &Name, settings: &Table) {
-        self.removed.retain(|it| it != name);
-        if !settings.is_empty() {
-            self.set(name, settings);
-        }
+        self.reset(name, &[]);
+        self.set(name, settings);
     }
 
     /// Disk `name` is not served any more. `is_listed`: the configuration file has it.

@@ -160,7 +160,7 @@ impl Sources {
     /// asked of the disk, and is not in force, nothing comes with that.
     ///
     /// # Errors
-    /// As [`Sources::spec`], or the file does not list the disk any more.
+    /// As [`Sources::spec`], or the file does not list any more a disk that is here.
     pub fn spec_after_change(
         &self,
         before: &Sources,
@@ -168,14 +168,17 @@ impl Sources {
         (name, keys): (&Name, &[String]),
     ) -> Result<DaemonSpec> {
         let mut spec = self.spec_after(old)?;
-        let after = spec.disks.iter_mut().find(|disk| disk.name == *name).with_context(|| {
-            format!(
+        let find = |spec: &DaemonSpec| spec.disks.iter().find(|disk| disk.name == *name).cloned();
+        let Some(after) = spec.disks.iter_mut().find(|disk| disk.name == *name) else {
+            ensure!(
+                find(old).is_none(),
                 "the configuration file does not list it any more: list it again and give 'forebay reload', or give 'forebay disk \
                  remove {name}'"
-            )
-        })?;
+            );
+            // What was changed of it waited for the file to list it.
+            return Ok(spec);
+        };
         let asked = before.spec_after(old)?;
-        let find = |spec: &DaemonSpec| spec.disks.iter().find(|disk| disk.name == *name).cloned();
         if let (Some(now), Some(asked)) = (find(old), find(&asked)) {
             let is_other = |one: &DiskSpec, other: &DiskSpec, key: &String| {
                 one.changed(other).iter().flatten().any(|(it, _)| it == key)

@@ -121,6 +121,10 @@ pub(super) async fn add(
     let edit = move |before: Before<'_>| {
         check_has_file(before.sources)?;
         ensure!(!settings.contains_key("name"), "the name of the disk is that of the request");
+        ensure!(
+            settings.contains_key("backend"),
+            "'backend' is missing: the URI of primary storage"
+        );
         let is_known = before.spec.disks.iter().any(|disk| disk.name == of);
         ensure!(
             !is_known || !served.is_detached(&of),

@@ -133,6 +133,15 @@ fn changes_of_a_disk_that_the_file_does_not_have_wait() {
 }
 
 #[test]
+fn a_disk_that_is_added_has_nothing_of_a_former_one_of_its_name() {
+    let mut changes = Changes::default();
+    changes.set(&name("new"), &table("backend-exclusive = true\nram = \"2MiB\""));
+    let new = "backend = \"mem:2MiB\"\nnbd = [\"unix:/run/new\"]";
+    changes.add(&name("new"), &table(new));
+    assert_eq!(changes.of(&name("new")).unwrap(), &table(&format!("name = \"new\"\n{new}")));
+}
+
+#[test]
 fn what_the_file_says_as_well_is_no_change() {
     let mut changes = Changes::default();
     changes.set(&name("db"), &table("policy = \"lru\"\nram = \"2MiB\""));
