@@ -2,7 +2,7 @@
 import signal
 
 from bed import MIB, eventually, free_port, pattern, test
-from test_devices import BACK, devices, flash, pool, tell
+from test_devices import BACK, device, devices, flash, pool, tell
 from test_reload import Served, client, disk, images
 from test_settings import kept, refused, restart, settings, told
 
@@ -200,4 +200,30 @@ def what_waits_for_a_disk_of_the_file_is_not_of_one_that_is_added(bed):
     assert told(bed, served, *add(bed, "b")) == {"b": ("added", None)}
     now = {key: it["value"] for key, it in settings(bed, served, "b").items()}
     assert (now["ram"], now["iops-limit"]) == ("4MiB", "none") and "iops-limit" not in kept(bed), now
+    assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_device_that_comes_or_goes_leaves_what_the_file_asks_for_and_could_not_be_made(bed):
+    images(bed, "a", "b")
+    fast, b = pool(bed, "x", "y"), disk(bed, "b", flash(16) + BACK)
+    served = Served(bed, disk(bed, "a", back(bed, "pool")), b, more=fast)
+    pause = lambda word: bed.run([bed.program, "disk", word, "a", "--control", served.control])
+    pause("pause")
+    handle = client(bed, "a")
+    handle.pwrite(pattern(0, MIB, 1), 0)
+    served.write(disk(bed, "a", back(bed, "pool2")), b, more=fast)
+    assert "destaging is paused" in served.reload(code=1)["a"][1]
+    pause("resume")
+    device(bed, "new")
+    for words in (["add-device", "fast", bed.path("new")], ["drain", bed.path("x")]):
+        said = tell(bed, served, *words)
+        assert "disk 'a'" not in said and "s the pool 'fast'" in said, said
+        flash_of_a = settings(bed, served)["flash"]
+        assert flash_of_a["value"] == bed.path("pool") + ":64MiB", flash_of_a
+        assert flash_of_a["requested"] == bed.path("pool2") + ":64MiB", flash_of_a
+    now = devices(bed, served, "pool")
+    assert now["pool"] == ["a"] and "x" not in now and "b" in now.get("y", []) + now.get("new", []), now
+    assert served.reload() == {"a": ("opened-again", None)}
+    assert bytes(handle.pread(MIB, 0)) == pattern(0, MIB, 1)
     assert served.server.stop() == 0

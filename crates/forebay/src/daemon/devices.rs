@@ -88,7 +88,7 @@ async fn add(
     })
     .await?;
     let new = reload::prepared(state, asked?).await?;
-    let comes = moves(&old, &new);
+    let comes = moves(&old, &new, |disk| disk.unplaced.is_some());
     let mut changes: Vec<Change> = comes.iter().map(reload::shown_as).collect();
     let text = format!("the device {} joins the pool '{name}'", device.display());
     if !dry_run {
@@ -160,8 +160,11 @@ async fn drain(state: &Arc<ControlState>, device: PathBuf, dry_run: bool) -> Res
     let new = reload::prepared(state, asked?).await?;
     let (known, to_be) = (old.clone(), new.clone());
     let (of, leaving) = (name.clone(), device.clone());
-    ask(state, &device, move |_| check_leaves(&known, &to_be, (&of, &leaving))).await?;
-    let moves = moves(&old, &new);
+    let moves = ask(state, &device, move |_| {
+        check_leaves(&known, &to_be, (&of, &leaving))?;
+        Ok(moves(&known, &to_be, |disk| is_on(disk, &leaving)))
+    })
+    .await?;
     for difference in &moves {
         if let Difference::AtNextStart(Some(disk), keys) = difference {
             bail!(
@@ -241,11 +244,17 @@ fn found(spec: &DaemonSpec, asked: &Path) -> Result<(Name, PathBuf)> {
     )
 }
 
-/// The disks that are to be on another device, as differences; what else waits in the configuration file is not of this.
-fn moves(old: &DaemonSpec, new: &DaemonSpec) -> Vec<Difference> {
+/// The disks of these that are to be on another device, as differences; what else waits in the configuration file is not of
+/// this.
+fn moves(
+    old: &DaemonSpec,
+    new: &DaemonSpec,
+    is_of_these: impl Fn(&DiskSpec) -> bool,
+) -> Vec<Difference> {
     let moves = |name: &Name| {
         let find = |spec: &DaemonSpec| spec.disks.iter().find(|it| it.name == *name).cloned();
-        matches!((find(old), find(new)), (Some(old), Some(new)) if !is_same_pool(&old, &new))
+        let known = find(old).filter(&is_of_these);
+        matches!((known, find(new)), (Some(old), Some(new)) if !is_same_pool(&old, &new))
     };
     let is_of_it = |difference: &Difference| match difference {
         Difference::AtNextStart(_, keys) => keys.contains(&"flash"),
