@@ -121,6 +121,7 @@ def a_repair_that_is_killed_is_followed_by_one_that_keeps_the_time_of_the_image(
     said = bed.run([bed.program, "image", "check", image], code=None)
     assert said.returncode == 1, said.returncode
     assert "\n  forebay image repair %s\n" % image in said.stderr, "a command to copy: " + said.stderr
+    assert bed.run_unread([bed.program, "image", "check", image]).returncode == 1
     modified = os.stat(image).st_mtime_ns
     for n in range(20):
         repair = bed.spawn([bed.program, "image", "repair", image])

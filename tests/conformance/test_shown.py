@@ -289,3 +289,17 @@ def what_an_administrator_changes_is_an_event(bed):
         assert sum(what in text for text in said) == 1, (what, said)
     h.shutdown()
     assert disk.stop() == 0
+
+
+@test(forebay_only=True)
+def what_nobody_reads_is_judged_all_the_same(bed):
+    image = bed.image("disk.raw", 16 * MIB)
+    disk = bed.disk("file:" + image, name="disk")
+    served = ["--control", bed.path("disk.control")]
+    with open(bed.path("bad.toml"), "w") as f:
+        f.write("bogus = 1\n")
+    for words in (["doctor", "--config", bed.path("bad.toml")], ["disk", "resize", "disk", "--json", *served],
+                  ["disk", "set", "disk", "--ram", "512GiB", *served]):
+        said = bed.run_unread([bed.program, *words])
+        assert said.returncode == 1 and "forebay: " in said.stderr, said
+    assert disk.stop() == 0

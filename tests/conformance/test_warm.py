@@ -281,6 +281,7 @@ def a_check_of_the_pool_finds_a_damaged_index(bed):
     assert "is missing or damaged" in shown["cold"] and shown["is_damaged"], shown
     checked = bed.run([bed.program, "pool", "check", bed.path("write-through")], code=1)
     assert "error: the cache of disk 'write-through' starts empty: page" in checked, checked
+    assert bed.run_unread([bed.program, "pool", "check", bed.path("write-through")]).returncode == 1
     disk.start()
     assert not ring(disk)["is_warm"]
     expect(attach(disk), lambda at: 0)

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use forebay_backends::size::rounded;
 use forebay_core::stats::{LogState, LogStatistics};
 
@@ -91,7 +91,8 @@ async fn flush(args: FlushArgs) -> Result<()> {
         if args.common.json {
             let seconds = began.elapsed().as_secs_f64();
             let result = serde_json::json!({ "clean": false, "reason": line, "seconds": seconds });
-            print(&format!("{result}\n"))?;
+            // The command fails, also where nobody reads that.
+            let _ = print(&format!("{result}\n"));
         }
         bail!("time is over, and not everything is on primary storage; destaging goes on ({line})")
     })?;
@@ -205,26 +206,25 @@ async fn resize(args: NamedArgs) -> Result<()> {
     let path = format!("/v1/disks/{}/resize", found.disk);
     let resized: Resized = client::tell_patiently(&found.control, &path).await?;
     let Resized { before, after } = resized;
-    if args.common.json {
-        print(&(serde_json::to_string(&resized)? + "\n"))?;
-    }
-    if before == after {
-        bail!(
-            "disk {}: unchanged, primary storage still has {} ({after} bytes); make it longer, then try again. An NBD \
-             server has to start again before Forebay sees its new size",
+    let is_longer = before != after;
+    let shown = match (args.common.json, is_longer) {
+        (true, _) => print(&(serde_json::to_string(&resized)? + "\n")),
+        (false, true) => print(&format!(
+            "disk {}: resized from {} to {} ({after} bytes)\n",
             found.disk,
+            rounded(before),
             rounded(after)
-        );
-    }
-    if args.common.json {
-        return Ok(());
-    }
-    print(&format!(
-        "disk {}: resized from {} to {} ({after} bytes)\n",
+        )),
+        (false, false) => Ok(()),
+    };
+    ensure!(
+        is_longer,
+        "disk {}: unchanged, primary storage still has {} ({after} bytes); make it longer, then try again. An NBD server has to \
+         start again before Forebay sees its new size",
         found.disk,
-        rounded(before),
         rounded(after)
-    ))
+    );
+    shown
 }
 
 async fn move_shard(args: MoveShardArgs) -> Result<()> {

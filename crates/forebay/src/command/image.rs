@@ -20,7 +20,7 @@ pub(crate) fn image(command: ImageCommand) -> Result<()> {
             let state = state_of(&args);
             let report = image::check(&args.image, args.journal.as_deref(), state.as_deref());
             let report = report.with_context(|| format!("cannot check {}", args.image))?;
-            print(&report, &args)?;
+            let shown = print(&report, &args);
             match report.state {
                 ImageState::Torn => bail!(
                     "{} is torn. Start its disk with its flash, or repair it:\n  {}",
@@ -33,7 +33,7 @@ pub(crate) fn image(command: ImageCommand) -> Result<()> {
                     args.image,
                     repair(&args)
                 ),
-                ImageState::Alone | ImageState::InPlace | ImageState::Repaired => Ok(()),
+                ImageState::Alone | ImageState::InPlace | ImageState::Repaired => shown,
             }
         }
         ImageCommand::Repair(args) => {

@@ -55,9 +55,9 @@ pub(super) async fn list(args: &ListArgs) -> Result<()> {
     if out.is_empty() && !common.json {
         out = "no disk is configured\n".to_owned();
     }
-    super::print(&out)?;
+    let shown = super::print(&out);
     ensure!(silent.is_empty(), "not all daemons answer: {}", silent.join("; "));
-    Ok(())
+    shown
 }
 
 /// A line for each disk that is served.

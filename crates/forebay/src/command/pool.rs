@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Error, Result, bail};
+use anyhow::{Error, Result, bail, ensure};
 use forebay_backends::size::rounded;
 use forebay_host::date::utc;
 use forebay_host::fence::is_in_use;
@@ -13,8 +13,8 @@ use forebay_host::pool::check;
 use forebay_host::pool::report::{self, DiskReport, PoolReport, SessionState};
 use forebay_host::pool::survey::RingReport;
 
-use super::client;
 use super::table::{count, of};
+use super::{client, output};
 use crate::cli::pool::{PoolArgs, PoolCommand, PoolShowArgs};
 use crate::messages;
 
@@ -220,11 +220,9 @@ fn verify(args: &PoolArgs) -> Result<()> {
             of(report.warnings.len() as u64, "warning")
         );
     }
-    std::io::stdout().write_all(text.as_bytes())?;
-    if !report.errors.is_empty() {
-        bail!("{} is damaged", args.path.display());
-    }
-    Ok(())
+    let shown = output::show(text);
+    ensure!(report.errors.is_empty(), "{} is damaged", args.path.display());
+    shown
 }
 
 #[cfg(test)]

@@ -25,13 +25,13 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<()> {
 
 /// Prints what came of a change, and fails when not all of it could be made.
 pub(super) fn tell(reloaded: &Reloaded, json: bool, text: String) -> Result<()> {
-    match json {
-        true => show(serde_json::to_string(reloaded)? + "\n")?,
-        false => show(text)?,
-    }
+    let shown = match json {
+        true => show(serde_json::to_string(reloaded)? + "\n"),
+        false => show(text),
+    };
     let failed = reloaded.changes.iter().filter(|change| change.error.is_some()).count();
     ensure!(failed == 0, "{failed} of {} changes could not be made", reloaded.changes.len());
-    Ok(())
+    shown
 }
 
 fn text(reloaded: &Reloaded) -> String {

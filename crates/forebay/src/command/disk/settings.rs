@@ -37,8 +37,8 @@ pub(super) async fn set(mut args: SetArgs) -> Result<()> {
         Ok(now) => now,
         // It is kept all the same.
         Err(why) => {
-            told(&args.disk, &reloaded, &args.common)?;
-            return if args.wait { Err(why) } else { Ok(()) };
+            let told = told(&args.disk, &reloaded, &args.common);
+            return if args.wait { Err(why) } else { told };
         }
     };
     if args.wait {

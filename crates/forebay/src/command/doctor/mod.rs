@@ -80,12 +80,12 @@ impl fmt::Display for Check {
 /// Checks, and fails when something is bad.
 pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
     let checks = checks(args.config.as_deref());
-    match args.json {
-        true => output::show(format!("{}\n", serde_json::to_string(&checks)?))?,
-        false => output::show(checks.iter().map(ToString::to_string).collect::<String>())?,
-    }
+    let shown = match args.json {
+        true => output::show(format!("{}\n", serde_json::to_string(&checks)?)),
+        false => output::show(checks.iter().map(ToString::to_string).collect::<String>()),
+    };
     match checks.iter().filter(|check| check.verdict == Verdict::Bad).count() {
-        0 => Ok(()),
+        0 => shown,
         bad => bail!("{} found something bad", of(bad as u64, "check")),
     }
 }

@@ -76,7 +76,10 @@ pub(super) async fn drain(args: &PoolDrainArgs) -> Result<()> {
         (changes, true) => format!("this would change:\n{}", reload::list(changes)),
         (changes, false) => format!("this changed:\n{}", reload::list(changes)),
     };
-    reload::tell(&all, args.common.json, text)?;
+    let told = reload::tell(&all, args.common.json, text);
+    if all.changes.iter().any(|change| change.error.is_some()) {
+        return told;
+    }
     let pools: Vec<PoolReport> = client::ask_patiently(&control, "/v1/pools").await?;
     let is_left = |it: &PoolReport| it.path == pool.path;
     ensure!(
@@ -84,5 +87,5 @@ pub(super) async fn drain(args: &PoolDrainArgs) -> Result<()> {
         "{} is still in use: a disk that is not served may have it ('forebay disk list' shows which)",
         pool.path
     );
-    Ok(())
+    told
 }

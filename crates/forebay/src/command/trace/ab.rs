@@ -81,8 +81,9 @@ pub(super) fn ab(args: &AbArgs) -> Result<()> {
     let results = Results::new(runs);
     write_json(file, &results)?;
     write_page(page, || report::comparison(&results.runs))?;
-    show(compare::describe(&results.runs))?;
-    results.runs.iter().try_for_each(check)
+    let shown = show(compare::describe(&results.runs));
+    results.runs.iter().try_for_each(check)?;
+    shown
 }
 
 /// The run through a cold cache, and the one that finds it warm, as long as it is not over.

@@ -61,14 +61,13 @@ struct Recorded {
 pub(super) fn record(args: &RecordArgs) -> Result<()> {
     let to = args.to.map_or_else(|| Format::of_name(&args.output), Ok)?;
     let ended = client::block_on(recorded(args, to))?;
-    if args.json {
-        show(format_args!("{}\n", serde_json::to_string(&ended)?))?;
-    } else {
-        show(ended.describe())?;
-    }
+    let shown = match args.json {
+        true => show(format_args!("{}\n", serde_json::to_string(&ended)?)),
+        false => show(ended.describe()),
+    };
     match ended.ended_early {
         Some(why) => bail!("the recording ended early: {why}"),
-        None => Ok(()),
+        None => shown,
     }
 }
 

@@ -68,8 +68,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let run = &results.runs[0];
     write_json(file, &results)?;
     write_page(page, || report::replay(run))?;
-    show(describe(run))?;
-    check(run)
+    let shown = show(describe(run));
+    check(run)?;
+    shown
 }
 
 /// Opens the target of a replay.
