@@ -142,7 +142,7 @@ def a_detach_is_cancelled_when_the_image_is_removed_while_it_destages(bed):
         assert bytes(h.pread(4096, n * 131072)) == pattern(n * 131072, 4096, 1), n
     h.shutdown()
     eventually(lambda: served.stats()["connections"] == 0, "its client has left")
-    bed.run([*ask, "--force"])
+    assert json.loads(bed.run([*ask, "--force", "--json"]))["clean"] is None, "nobody knows"
     served.was_ended = True
     assert served.process.wait(timeout=60) == 0
     assert "the disk was detached with --force: the image" in served.log()

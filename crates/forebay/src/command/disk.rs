@@ -97,7 +97,7 @@ async fn flush(args: FlushArgs) -> Result<()> {
         bail!("time is over, and not everything is on primary storage; destaging goes on ({line})")
     })?;
     drop(progress);
-    report(&args.common, "primary storage has everything", dirty, began)
+    report(&args.common, "primary storage has everything", dirty, began, Some(true))
 }
 
 /// The work ended, or its time did.
@@ -155,11 +155,18 @@ async fn flushed(found: &Found, progress: &mut Progress) -> Result<()> {
     }
 }
 
-fn report(common: &ControlArgs, text: &str, bytes: u64, began: Instant) -> Result<()> {
+/// `clean`: whether primary storage has everything, where that is known.
+fn report(
+    common: &ControlArgs,
+    text: &str,
+    bytes: u64,
+    began: Instant,
+    clean: Option<bool>,
+) -> Result<()> {
     let seconds = began.elapsed().as_secs_f64();
     if common.json {
         let line =
-            serde_json::json!({ "clean": true, "destaged_bytes": bytes, "seconds": seconds });
+            serde_json::json!({ "clean": clean, "destaged_bytes": bytes, "seconds": seconds });
         return print(&format!("{line}\n"));
     }
     print(&format!("{text} ({} in {seconds:.1} s)\n", rounded(bytes)))
@@ -256,9 +263,10 @@ async fn detach(args: EndArgs, how: &str, done: &str) -> Result<()> {
     let dirty = first.engine.log.as_ref().map_or(0, |log| log.dirty_bytes);
     let mut progress = Progress::new(&first, args.common.json, began);
     let path = format!("/v1/disks/{}/{how}?force={}", found.disk, args.force);
-    let done = match args.force {
-        true => format!("{done} with --force"),
-        false => format!("{done}: primary storage has everything"),
+    // With --force the image may not be where it was, or not what it was.
+    let (done, clean) = match args.force {
+        true => (format!("{done} with --force"), None),
+        false => (format!("{done}: primary storage has everything"), Some(true)),
     };
     let mut ended =
         std::pin::pin!(client::tell_patiently::<serde_json::Value>(&found.control, &path));
@@ -267,7 +275,7 @@ async fn detach(args: EndArgs, how: &str, done: &str) -> Result<()> {
             answer = &mut ended => {
                 drop(progress);
                 answer?;
-                return report(&args.common, &done, dirty, began);
+                return report(&args.common, &done, dirty, began, clean);
             }
             _ = tokio::signal::ctrl_c() => {
                 drop(progress);
