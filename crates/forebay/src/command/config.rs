@@ -1,11 +1,14 @@
 //! `forebay config`: what was changed while Forebay ran, and the configuration file that it is written into.
 
-use std::fs;
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use rustix::buffer::spare_capacity;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use super::output::show;
@@ -14,6 +17,10 @@ use crate::cli::disk::ControlArgs;
 use crate::cli::{ConfigCommand, SaveArgs};
 use crate::config::{file, saved};
 use crate::daemon::api::{Change, ConfigInfo, Reloaded};
+
+/// Under this name the kernel has the ACL of a file, of this size at most.
+const ACL: &str = "system.posix_acl_access";
+const ACL_MAX: usize = 64 << 10;
 
 /// Carries out a command.
 pub(crate) fn config(command: ConfigCommand) -> Result<()> {
@@ -91,11 +98,30 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     if !is_same {
         std::os::unix::fs::fchown(new.as_file(), Some(user), Some(group))?;
     }
+    keep_acl(&path, new.as_file()).context("its ACL cannot be kept")?;
     new.as_file().set_permissions(fs::Permissions::from_mode(before.mode() & 0o7777))?;
     new.as_file().sync_all()?;
     new.persist(&path)?;
-    fs::File::open(folder)?.sync_all()?;
+    File::open(folder)?.sync_all()?;
     Ok(())
+}
+
+/// A new file has the ACL of the file at `path`, and not that of its folder.
+fn keep_acl(path: &Path, new: &File) -> io::Result<()> {
+    let mut acl = Vec::with_capacity(ACL_MAX);
+    let has_acl = match rustix::fs::getxattr(path, ACL, spare_capacity(&mut acl)) {
+        Ok(_) => true,
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => false,
+        Err(error) => return Err(error.into()),
+    };
+    let kept = match has_acl {
+        true => rustix::fs::fsetxattr(new, ACL, &acl, XattrFlags::empty()),
+        false => rustix::fs::fremovexattr(new, ACL),
+    };
+    match kept {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) if !has_acl => Ok(()),
+        kept => Ok(kept?),
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +129,49 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    /// An ACL as the kernel has it: the owner, user `id`, the group and the others may do this.
+    fn acl(id: u32) -> Vec<u8> {
+        let nobody = u32::MAX;
+        let entries =
+            [(1, 6, nobody), (2, 4, id), (4, 0, nobody), (16, 4, nobody), (32, 0, nobody)];
+        let mut acl = 2u32.to_le_bytes().to_vec();
+        for (tag, may, id) in entries {
+            acl.extend(u16::to_le_bytes(tag));
+            acl.extend(u16::to_le_bytes(may));
+            acl.extend(u32::to_le_bytes(id));
+        }
+        acl
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_acl_and_gets_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let [with, without] = ["with", "without"].map(|name| folder.path().join(name));
+        for path in [&with, &without] {
+            fs::write(path, "before").unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
+        }
+        let set = |path: &Path, name: &str, id| {
+            rustix::fs::setxattr(path, name, &acl(id), XattrFlags::empty())
+        };
+        match set(&with, ACL, 7) {
+            // The file system of the test has none.
+            Err(Errno::OPNOTSUPP) => return,
+            set => set.unwrap(),
+        }
+        set(folder.path(), "system.posix_acl_default", 8).unwrap();
+        let acl_of = |path: &Path| {
+            let mut acl = Vec::with_capacity(ACL_MAX);
+            rustix::fs::getxattr(path, ACL, spare_capacity(&mut acl)).map(|_| acl)
+        };
+        for (path, expect) in [(&with, Ok(acl(7))), (&without, Err(Errno::NODATA))] {
+            replace(path, "after").unwrap();
+            assert_eq!(fs::read_to_string(path).unwrap(), "after");
+            assert_eq!(acl_of(path), expect, "{}", path.display());
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o640);
+        }
+    }
 
     #[test]
     fn a_dry_run_tells_programs_the_text_as_json() {
