@@ -43,13 +43,13 @@ pub(in crate::daemon) fn check_spec(spec: &DiskSpec, traits: BackendTraits) -> R
     check_config(&config)
 }
 
-/// Whether a disk can be like this, before its flash is looked at.
+/// Whether a disk can be like this, memory apart, before its flash is looked at.
 ///
 /// # Errors
 /// Why not, such as that it has too many blocks.
 pub(super) fn check_config(config: &Config) -> Result<()> {
     // What a log needs depends on its pool.
-    let config = Config { mode: Mode::WriteThrough, ..*config };
+    let config = Config { mode: Mode::WriteThrough, metadata_bytes_max: u64::MAX, ..*config };
     config.check().map_err(anyhow::Error::new)
 }
 
