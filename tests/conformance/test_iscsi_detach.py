@@ -85,7 +85,7 @@ def a_target_has_its_other_units_while_and_after_a_disk_of_it_is_detached(bed):
         assert (CHANGED in seen) == (one is first), seen
     # Nobody takes the disk away from the one who never asked for it since.
     second.close()
-    eventually(lambda: "1 clients" in disk(bed, "detach", "slow", code=None).stderr, "one is left")
+    eventually(lambda: "clients are attached: 1" in disk(bed, "detach", "slow", code=None).stderr, "one is left")
     first.close()
     without_clients(bed, daemon, "fast")
     listed = bed.run(both)
@@ -117,7 +117,7 @@ def a_disk_that_is_added_has_the_number_that_is_unused_for_longest(bed):
         found = list(iter(lambda: sense(stays, lun), None))
         # Without an identity of its own nobody knows whether it is the same.
         assert found in ([POWER_ON], [CHANGED, POWER_ON], [POWER_ON, CHANGED]), found
-        assert "1 clients" in disk(bed, "remove", name, code=None).stderr
+        assert "clients are attached: 1" in disk(bed, "remove", name, code=None).stderr
         stays.close()
         eventually(lambda: disk(bed, "remove", name, code=None).returncode == 0, "it is removed")
         stays = logged_in(daemon, 1)
