@@ -293,3 +293,17 @@ def a_kill_while_disks_leave_a_device_loses_nothing(bed):
         for each in "xy":
             tell(bed, served, "add-device", "fast", bed.path(each), code=None)
     assert served.server.stop() == 0
+
+
+@test(forebay_only=True)
+def a_disk_that_was_refused_for_want_of_room_is_served_from_a_device_that_is_added(bed):
+    images(bed, "a", "b")
+    a, b = (disk(bed, name, flash(48) + BACK) for name in "ab")
+    served = Served(bed, a, more=pool(bed, "x"))
+    served.write(a, b, more=pool(bed, "x"))
+    assert "no room" in served.reload(code=1)["b"][1]
+    device(bed, "y")
+    tell(bed, served, "add-device", "fast", bed.path("y"))
+    eventually(lambda: served.disks() == ["a", "b"], "it is served")
+    assert devices(bed, served) == {"x": ["a"], "y": ["b"]}
+    assert served.server.stop() == 0

@@ -113,11 +113,12 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
         runs.push(warm);
         Ok(())
     })?;
-    show(report(&runs, work.time_max))?;
+    let shown = show(report(&runs, work.time_max));
     let results = Results::new(runs);
     write_json(file, &results)?;
     write_page(page, || forebay_trace::report::comparison(&results.runs))?;
-    results.runs.iter().try_for_each(check)
+    results.runs.iter().try_for_each(check)?;
+    shown
 }
 
 /// A stretch of a trace, scaled so that the SAN can bear it.

@@ -88,7 +88,13 @@ async fn add(
     })
     .await?;
     let new = reload::prepared(state, asked?).await?;
-    let comes = moves(&old, &new, |disk| disk.unplaced.is_some());
+    // One that was refused for want of room has a device all the same, which is full.
+    let joins = |disk: &DiskSpec| {
+        new.disks.iter().any(|it| it.name == disk.name && is_on(it, &device))
+    };
+    let is_refused = |disk: &DiskSpec| state.find(&disk.name.0).is_err();
+    let comes =
+        moves(&old, &new, |disk| disk.unplaced.is_some() || is_refused(disk) && joins(disk));
     let mut changes: Vec<Change> = comes.iter().map(reload::shown_as).collect();
     let text = format!("the device {} joins the pool '{name}'", device.display());
     if !dry_run {

@@ -161,7 +161,7 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
     let spec = state.opener.spec();
     check_has_file(spec.sources.as_ref().context("it has no configuration that could change")?)?;
     let disk = disk_of(&spec, name).with_context(|| format!("disk '{name}'"))?;
-    without(state, name).await.with_context(|| format!("disk '{name}' was not removed"))?;
+    check_without(state, name).await.with_context(|| format!("disk '{name}' was not removed"))?;
     let served = state.find(&name.0);
     let was_served = served.is_ok();
     let kept = match served {
@@ -173,16 +173,15 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
     };
     let left = kept.map(|kept| kept::left_in_log(&kept, name));
     let _one = state.turns.reloading.lock().await;
+    let comes_back =
+        || format!("disk '{name}' was detached, and a restart serves it again as it was");
+    // The file may have named it meanwhile.
+    check_without(state, name).await.with_context(comes_back)?;
     let is_forgotten = state.forget(&name.0).await?;
     ensure!(is_forgotten, "disk '{name}' was detached, and is served again since");
-    let kept = async {
-        let sources = without(state, name).await?;
-        keep(&sources).await.map(|()| sources)
-    };
-    let sources = kept.await.with_context(|| {
-        format!("disk '{name}' was detached, and a restart serves it again as it was")
-    })?;
     let spec = state.opener.spec();
+    let sources = without(&spec, name)?;
+    keep(&sources).await.with_context(comes_back)?;
     state.opener.change_spec(DaemonSpec { sources: Some(sources), ..(*spec).clone() });
     // Those that are left are found as they are listed now.
     change::close_places(state);
@@ -196,21 +195,28 @@ async fn end(state: &Arc<ControlState>, name: &Name, consent: &Consent) -> Resul
 }
 
 /// The configuration without a disk.
-///
-/// # Errors
-/// No start could use it: the file names the disk elsewhere, for instance.
-async fn without(state: &ControlState, name: &Name) -> Result<Sources> {
-    let spec = state.opener.spec();
+fn without(spec: &DaemonSpec, name: &Name) -> Result<Sources> {
     let mut sources = spec.sources.clone().context("it has no configuration that could change")?;
     let is_listed = sources.has(name);
     sources.changes.remove(name, is_listed);
     sources.note_units(&spec.targets);
-    let after = sources.clone();
-    let checked = move || after.spec_after(&spec).map(drop);
-    placement::follow(&state.opener.questions, FLASH_MAX, checked).await?.context(
-        "without it no start could use the configuration: first correct the file and give 'forebay reload'",
-    )?;
     Ok(sources)
+}
+
+/// Whether a start could use the configuration without a disk.
+///
+/// # Errors
+/// None could: the file names the disk elsewhere, for instance. Or a path that has to be followed does not answer.
+async fn check_without(state: &ControlState, name: &Name) -> Result<()> {
+    let spec = state.opener.spec();
+    let after = without(&spec, name)?;
+    let checked = move || after.spec_after(&spec).map(drop);
+    placement::follow(&state.opener.questions, FLASH_MAX, checked).await?.with_context(|| {
+        format!(
+            "without it no start could use the configuration: first correct the file and give 'forebay reload'. If the disk \
+             would have no address then, give it one of its own before: 'forebay disk set {name} --nbd unix:PATH'"
+        )
+    })
 }
 
 /// The settings of a disk, and where each comes from.
