@@ -214,3 +214,19 @@ def a_disk_moves_between_frontends_and_is_one_disk(bed):
     with open(image, "rb") as f:
         f.seek(16 * 512)
         assert f.read(4096) == pattern(16 * 512, 4096, 3)
+
+
+@test(forebay_only=True)
+def a_disk_is_not_ended_beneath_a_hypervisor_at_work(bed):
+    disk = vhost_disk(bed)
+    load = bed.spawn([CLIENT, "vhost", "--socket", bed.path("disk.vhost"), "--seconds", "60", "--warm-up", "0"])
+    eventually(lambda: disk.stats()["connections"] == 1, "its queue runs")
+    for more in ([], ["--force"]):
+        refused(bed, ["disk", "detach", "disk", *more, "--control", bed.path("disk.control")], "clients are attached: 1")
+    assert load.poll() is None
+    load.kill()
+    load.wait()
+    # Who has just left is waited for.
+    bed.run([bed.program, "disk", "detach", "disk", "--control", bed.path("disk.control")])
+    assert disk.process.wait(30) == 0
+    disk.was_ended = True

@@ -254,10 +254,10 @@ impl LastWrite {
         true
     }
 
-    /// Notes the modification time that an administrator has left.
-    pub fn accept(&self, seen: Timestamp) {
+    /// Notes the modification time that an administrator has left, as it was seen at `looked`.
+    pub fn accept(&self, seen: Timestamp, looked: Instant) {
         let mut accepted = self.accepted();
-        *accepted = Some((seen, Instant::now()));
+        *accepted = Some((seen, looked));
         let _ = self.file.write_all_at(&seen_bytes(seen, self.ahead_ns()), SEEN);
     }
 
@@ -325,7 +325,7 @@ impl StartNote {
     /// Primary storage looks so after all writes.
     pub(super) fn accept(&self, seen: Timestamp) {
         if let Some(note) = self.begun() {
-            note.accept(seen);
+            note.accept(seen, Instant::now());
         }
     }
 

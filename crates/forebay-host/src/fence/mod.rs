@@ -18,7 +18,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use forebay_backends::{Look, Probe};
@@ -192,7 +192,7 @@ impl Fence {
     fn grow(&mut self, look: Look) -> Evidence {
         self.look = look;
         if let (Some(last_write), Some(modified)) = (&self.last_write, look.modified) {
-            last_write.accept(modified);
+            last_write.accept(modified, Instant::now());
         }
         self.seen(self.generation)
     }

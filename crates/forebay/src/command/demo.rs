@@ -88,8 +88,9 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
         let _ = std::fs::remove_dir_all(&path);
         std::process::exit(1);
     })?;
-    show(format_args!("Forebay's demonstration: {}\n", work.description))?;
-    show(format_args!(
+    // It goes on where nobody reads how far it is.
+    let _ = show(format_args!("Forebay's demonstration: {}\n", work.description));
+    let _ = show(format_args!(
         "Primary storage is a modelled SAN (five 15,000 rpm disks, RAID 5), the disk has {};\n\
          the cache is {} of RAM over {} of flash (here a file), in blocks of 8 KiB; writes go to a log of {}\n\
          on the flash first.\n\n",
@@ -97,7 +98,7 @@ pub(crate) fn demo(args: DemoArgs) -> Result<()> {
         rounded(RAM_BYTES),
         rounded(FLASH_BYTES),
         rounded(WRITE_LOG_BYTES)
-    ))?;
+    ));
     let image = folder.path().join("disk.raw");
     let mut runs = Vec::new();
     make_image(&image, work.disk_bytes)?;
@@ -203,11 +204,11 @@ fn warm_up(served: &Served, work: &Work) -> Result<bool> {
         requests += outcome.reads.count + outcome.writes.count;
         elapsed_ns += outcome.elapsed_ns;
     }
-    show(format_args!(
+    let _ = show(format_args!(
         "  then the {} requests before them in the trace, to warm an empty cache, in {}\n",
         count(requests),
         time(elapsed_ns)
-    ))?;
+    ));
     Ok(true)
 }
 
@@ -215,11 +216,11 @@ fn warm_up(served: &Served, work: &Work) -> Result<bool> {
 fn replay(served: &Served, name: &'static str, work: &Work) -> Result<Run> {
     let run = measure(served, name, work, &work.records, work.pace)?;
     let requests = run.outcome.reads.count + run.outcome.writes.count;
-    show(format_args!(
+    let _ = show(format_args!(
         "  {name}: {} requests in {}\n",
         count(requests),
         time(run.outcome.elapsed_ns)
-    ))?;
+    ));
     Ok(run)
 }
 

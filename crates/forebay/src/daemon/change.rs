@@ -235,8 +235,9 @@ impl Consent {
     /// One has, or it is not, and nobody agreed to that.
     pub(super) async fn check(&self, state: &ControlState, disk: &ServedDisk) -> Result<()> {
         let name = disk.name();
-        // Why clients wait is told first.
-        if !self.force && disk.unopened().is_none() {
+        // Why clients wait is told first, and how many are at work its shard says.
+        let is_idle = disk.handle.stats().await.is_ok_and(|stats| stats.connections == 0);
+        if !self.force && is_idle && disk.unopened().is_none() {
             let in_use = hypervisor_of(state, name).await;
             let text = in_use.map(|at| {
                 format!(

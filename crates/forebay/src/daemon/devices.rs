@@ -89,9 +89,8 @@ async fn add(
     .await?;
     let new = reload::prepared(state, asked?).await?;
     // One that was refused for want of room has a device all the same, which is full.
-    let joins = |disk: &DiskSpec| {
-        new.disks.iter().any(|it| it.name == disk.name && is_on(it, &device))
-    };
+    let joins =
+        |disk: &DiskSpec| new.disks.iter().any(|it| it.name == disk.name && is_on(it, &device));
     let is_refused = |disk: &DiskSpec| state.find(&disk.name.0).is_err();
     let comes =
         moves(&old, &new, |disk| disk.unplaced.is_some() || is_refused(disk) && joins(disk));
@@ -259,8 +258,8 @@ fn moves(
 ) -> Vec<Difference> {
     let moves = |name: &Name| {
         let find = |spec: &DaemonSpec| spec.disks.iter().find(|it| it.name == *name).cloned();
-        let known = find(old).filter(&is_of_these);
-        matches!((known, find(new)), (Some(old), Some(new)) if !is_same_pool(&old, &new))
+        let moves = |old, new| !is_same_pool(old, new) && is_of_these(old);
+        matches!((find(old), find(new)), (Some(old), Some(new)) if moves(&old, &new))
     };
     let is_of_it = |difference: &Difference| match difference {
         Difference::AtNextStart(_, keys) => keys.contains(&"flash"),

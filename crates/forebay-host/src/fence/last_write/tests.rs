@@ -56,7 +56,7 @@ fn a_time_that_was_accepted_explains_none_that_is_found_after_it() {
     let (before, now) = (Instant::now(), timestamp(now_there(0)));
     // Such as of a copy from a host whose clock is ahead.
     let ahead = (now.0 + 3_600, 0);
-    last_write.accept(ahead);
+    last_write.accept(ahead, Instant::now());
     assert!(last_write.note_seen(now, before), "it was seen before");
     assert!(last_write.note_seen(ahead, Instant::now()));
     assert!(!last_write.note_seen((now.0 + 2, 0), Instant::now()), "that is somebody else's");

@@ -1,5 +1,7 @@
 //! Somebody else has modified primary storage: whether that was found, who has dealt with it, and what the next start has to know.
 
+use std::time::Instant;
+
 use anyhow::Result;
 use forebay_backends::Probe;
 use forebay_core::flash_pool::fence::Timestamp;
@@ -13,8 +15,8 @@ pub(super) struct Modified {
     found: u32,
     /// So many of these an administrator has dealt with.
     dealt_with: u32,
-    /// The time of primary storage when one began with that: whoever had left it is dealt with as well.
-    accepted: Option<Timestamp>,
+    /// The time of primary storage when one began with that, and when it was seen: whoever had left it is dealt with as well.
+    accepted: Option<(Timestamp, Instant)>,
 }
 
 /// What is said of primary storage that somebody else has modified.
@@ -35,7 +37,7 @@ impl ServedDisk {
     pub(in crate::daemon) fn note_modified(&self, at: Timestamp) -> Result<()> {
         {
             let mut modified = lock(&self.modified);
-            if modified.accepted == Some(at) {
+            if modified.accepted.is_some_and(|(accepted, _)| accepted == at) {
                 return Ok(());
             }
             modified.found += 1;
@@ -58,13 +60,13 @@ impl ServedDisk {
     pub(in crate::daemon) async fn modified_up_to_now(&self) -> u32 {
         let look = self.look(Probe::look).await.ok();
         let mut modified = lock(&self.modified);
-        modified.accepted = look.and_then(|look| look.modified);
+        modified.accepted = look.and_then(|look| Some((look.modified?, Instant::now())));
         modified.found
     }
 
     /// The time of primary storage that an administrator has dealt with.
     pub(in crate::daemon) fn accepted(&self) -> Option<Timestamp> {
-        lock(&self.modified).accepted
+        lock(&self.modified).accepted.map(|(at, _)| at)
     }
 
     /// An administrator has dealt with what was found so often; what came after that counts. Notes that for the next start; may
@@ -77,8 +79,8 @@ impl ServedDisk {
             let mut modified = lock(&self.modified);
             modified.dealt_with = modified.dealt_with.max(found);
             // What dies before the disk writes again has to leave that, too.
-            if let (Some(last_write), Some(at)) = (self.last_write(), modified.accepted) {
-                last_write.accept(at);
+            if let (Some(last_write), Some((at, looked))) = (self.last_write(), modified.accepted) {
+                last_write.accept(at, looked);
             }
         }
         self.keep_modified()
