@@ -91,10 +91,27 @@ pub struct PoolFile {
     failed_flushes: Arc<FailedFlushes>,
     is_direct: bool,
     is_device: bool,
-    /// The folder that it was made in, where there was nothing before it was opened. Another file system may hide it since.
-    made_in: Option<OwnedFd>,
+    /// Where it was made, if there was nothing before it was opened.
+    made: Option<Made>,
     /// It is removed when it is closed.
     is_provisional: AtomicBool,
+}
+
+/// Where a file was made: a symbolic link may have led there.
+#[derive(Debug)]
+struct Made {
+    path: PathBuf,
+    /// Another file system may hide it since.
+    folder: OwnedFd,
+}
+
+impl Made {
+    fn at(path: &Path) -> io::Result<Made> {
+        let path = std::fs::canonicalize(path)?;
+        let folder = folder_of(&path);
+        let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(Made { path, folder })
+    }
 }
 
 impl PoolFile {
@@ -136,11 +153,7 @@ impl PoolFile {
     }
 
     fn open_once(path: &Path, read_only: bool) -> Result<PoolFile> {
-        let folder = folder_of(path);
-        let made_in = match path.exists() {
-            true => None,
-            false => rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok(),
-        };
+        let is_new = !path.exists();
         let allocate = (!read_only).then_some(0);
         let options = Options { read_only, allocate, lock_wait: LOCK_WAIT, ..Options::default() };
         let file = match OpenFile::open(path, &options) {
@@ -155,10 +168,11 @@ impl PoolFile {
             opened => opened.context("the flash cannot be used")?,
         };
         let (is_direct, is_device) = (file.is_direct(), file.is_block_device());
+        let made = if is_new { Made::at(path).ok() } else { None };
         let (path, fd) = (path.to_owned(), file.into_fd());
         let is_provisional = AtomicBool::new(false);
         let (fd, failed_flushes) = (Arc::new(fd), Arc::default());
-        Ok(PoolFile { path, fd, failed_flushes, is_direct, is_device, made_in, is_provisional })
+        Ok(PoolFile { path, fd, failed_flushes, is_direct, is_device, made, is_provisional })
     }
 
     /// True when who opens the same path finds this file.
@@ -175,7 +189,7 @@ impl PoolFile {
 
     /// A file that was made with this opening is removed when it is closed, until it is told to stay.
     pub fn go_if_new(&self) {
-        self.is_provisional.store(self.made_in.is_some(), Ordering::Relaxed);
+        self.is_provisional.store(self.made.is_some(), Ordering::Relaxed);
     }
 
     /// A file that was made with this opening is there after a loss of power as well.
@@ -183,10 +197,8 @@ impl PoolFile {
     /// # Errors
     /// The kernel's.
     pub fn keep_name(&self) -> io::Result<()> {
-        if self.made_in.is_none() {
-            return Ok(());
-        }
-        match crate::fence::sync_folder(&std::path::absolute(&self.path)?) {
+        let Some(made) = &self.made else { return Ok(()) };
+        match crate::fence::sync_folder(&made.path) {
             // A folder that may be written and not be read cannot be asked for that.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,
@@ -203,8 +215,9 @@ impl PoolFile {
         // Still locked: it is nobody else's. Once only: the next of this name may be. In the folder where it was made: what is at its
         // path by now may be a pool with data, on a file system that was mounted late.
         if self.is_provisional.swap(false, Ordering::Relaxed)
-            && let (Some(folder), Some(name)) = (&self.made_in, self.path.file_name())
-            && self.is_it(rustix::fs::statat(folder, name, AtFlags::empty()))
+            && let Some(Made { path, folder }) = &self.made
+            && let Some(name) = path.file_name()
+            && self.is_it(rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW))
         {
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }

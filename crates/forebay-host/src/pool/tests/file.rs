@@ -130,6 +130,19 @@ fn a_file_that_a_start_made_goes_with_it_until_a_disk_is_on_it() {
 
 /// As when its file system is mounted after the start.
 #[test]
+fn a_link_to_a_file_that_a_start_made_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, target) = (folder.path().join("flash"), folder.path().join("mount/flash"));
+    std::fs::create_dir(folder.path().join("mount")).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let pool = Pool::open(&link, &[share(5, 4)]).unwrap();
+    pool.go_if_unused();
+    assert!(target.exists());
+    drop(pool);
+    assert!(!target.exists() && link.is_symlink(), "nobody came to use it");
+}
+
+#[test]
 fn a_file_that_another_hides_goes_and_leaves_that_one() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
