@@ -89,7 +89,11 @@ impl Start {
             let is_ours =
                 *found == RingHeader { nonce, generation, disk_size, pages, slots, ..header };
             let has_room = (u64::from(pages) + 1) * PAGE <= ring.len;
-            is_ours && has_room && disk_size <= size && survey::geometry(found).is_some()
+            is_ours
+                && has_room
+                && pool.has_ring(number, found)
+                && disk_size <= size
+                && survey::geometry(found).is_some()
         };
         let found = found.filter(fits);
         let ring = RingConfig::new(header.disk, generation, header.nonce, pages, size);

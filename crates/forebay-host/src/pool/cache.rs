@@ -24,7 +24,7 @@ use forebay_core::ids::SegmentId;
 
 use super::file::PoolPage;
 use super::room::SPARE_SEGMENTS;
-use super::{Area, Held, Pool};
+use super::{Area, Held, Pool, survey};
 
 /// Parts of the pool for a disk's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,6 +239,11 @@ impl Pool {
         let mut page = PoolPage::ZERO;
         self.file.read(ring.offset, std::slice::from_mut(&mut page))?;
         Ok(RingHeader::decode(&page.0))
+    }
+
+    /// Whether a ring that was found is the one that a disk's cache has, and none that was there before.
+    pub fn has_ring(&self, disk: DiskNumber, found: &RingHeader) -> bool {
+        survey::is_of_lease(found, &self.tables, disk)
     }
 
     /// Frees the cache of some disk that did not take it over; false when there is none, or flash fails.

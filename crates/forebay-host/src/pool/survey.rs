@@ -115,10 +115,17 @@ fn open<'a>(
     };
     let record = tables.disk(number).expect("there is such a disk");
     let room = tables.held(number, Role::Index).len() as u64 * size;
-    if !describes(&header, record, room) {
+    if !describes(&header, record, room) || !is_of_lease(&header, tables, number) {
         return cold("its index is of another cache");
     }
     Ok((header, Direct { file, offset: offset + PAGE, pages: Vec::new() }))
+}
+
+/// Whether an index was begun since its place was leased. An older one was there before, and says what is in slots no more: a
+/// crash may leave half of a longer place, which begins where that one does.
+pub(super) fn is_of_lease(header: &RingHeader, tables: &Tables, number: DiskNumber) -> bool {
+    let leased = tables.held_under(number, Role::Index);
+    leased.first().is_none_or(|(_, lease)| header.generation >= lease.generation)
 }
 
 fn surveyor<'a>(header: &'a RingHeader, tables: &Tables, number: DiskNumber) -> Surveyor<'a> {

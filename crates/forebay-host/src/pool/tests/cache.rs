@@ -185,6 +185,31 @@ fn a_ring_that_is_leased_anew_has_no_header_of_an_older_one() {
 }
 
 #[test]
+fn a_ring_of_an_older_session_is_not_the_one_of_a_place_that_was_leased_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flash");
+    let mut pool = open(&path, &[Share { cache: MIB, ring: MIB, log: 0 }]).unwrap();
+    let number = pool.admit(&wish("db", "file:/db")).unwrap();
+    let session = |pool: &mut Pool| {
+        pool.begin_session(number).unwrap();
+        let header =
+            RingHeader { generation: pool.generation(number), ..ring_header(pool, number, 128) };
+        pool.take_cache(number, MIB).unwrap();
+        pool.begin_ring(number, MIB, &header).unwrap().unwrap();
+        header
+    };
+    let first = session(&mut pool);
+    assert!(pool.has_ring(number, &first));
+    let second = session(&mut pool);
+    assert!(pool.has_ring(number, &first), "it is where it was");
+    // A crash may leave a part of the new place, at whose begin the old ring still is.
+    pool.drop_cache(number).unwrap();
+    let third = session(&mut pool);
+    assert!(pool.has_ring(number, &third));
+    assert!(!pool.has_ring(number, &first) && !pool.has_ring(number, &second));
+}
+
+#[test]
 fn a_cache_at_work_gets_more_segments_all_or_none_and_gives_the_last_ones_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flash");
