@@ -31,7 +31,7 @@ const PROGRESS_NS: u64 = 100_000_000;
 const BATCH: u32 = 256;
 /// A request that is due sooner is waited for without sleeping: a sleep may end this much late.
 const SPIN_NS: u64 = 60_000;
-/// Number of the first I/O that nothing goes beside; requests have lower ones.
+/// Numbers of I/Os that nothing goes beside are greater than this one, and those of requests less.
 const ALONE: IoId = IoId(1 << 32);
 
 /// A request on its way.
