@@ -155,6 +155,8 @@ pub struct Device {
     pub dead: bool,
     /// Reads return wrong bytes, more often than not; what is on the medium is right.
     pub rots: bool,
+    /// It has returned wrong bytes, or may.
+    pub has_rotted: bool,
     /// The I/O that is so many from now, the next being 1, meets this.
     pub fate: Option<(u64, Fate)>,
     /// What becomes of discards.
@@ -188,6 +190,7 @@ impl Device {
             timeout: Nanos::from_millis(100),
             dead: false,
             rots: false,
+            has_rotted: false,
             fate: None,
             discards: Discards::ByChance,
             progress: (Sequence(0), Sequence(0)),
@@ -236,6 +239,7 @@ impl Device {
             };
         } else if matches!(io.op, IoOp::Write { .. }) && rng.chance(faults.dropped) {
             effect = Effect::Prefix(rng.below(length + 1));
+            self.has_rotted = true;
         }
         let rot = if self.rots { 700 } else { faults.rot };
         let rot = matches!(io.op, IoOp::Read { .. }) && rng.chance(rot);
@@ -346,6 +350,7 @@ impl Device {
 
     /// Flips a bit of what was read; half of the times it is wrong on the medium, too.
     fn rot(&mut self, range: ByteRange, data: &mut [u8]) {
+        self.has_rotted = true;
         let at = self.rng.below(range.len()) as usize;
         let bit = 1 << self.rng.below(8);
         data[at] ^= bit;
@@ -356,6 +361,7 @@ impl Device {
 
     /// Flips a bit somewhere.
     pub fn rot_anywhere(&mut self) {
+        self.has_rotted = true;
         let at = self.rng.below(self.bytes.len() as u64) as usize;
         self.bytes[at] ^= 1 << self.rng.below(8);
     }

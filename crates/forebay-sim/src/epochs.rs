@@ -87,10 +87,10 @@ impl Epochs {
         self.now += 1;
     }
 
-    /// Panics when `image` is not what the disk could look like after a crash.
-    pub(crate) fn check(&self, image: &[u8]) {
+    /// Panics when an image of these sectors is not what the disk could look like after a crash.
+    pub(crate) fn check<'a>(&self, image: impl Iterator<Item = &'a [u8]>) {
         let (mut shown, mut lacking) = ((0, 0, 0), (u64::MAX, 0, 0));
-        for (index, bytes) in image.chunks_exact(SECTOR as usize).enumerate() {
+        for (index, bytes) in image.enumerate() {
             let version = stamp::read(bytes, index as u64).expect("somebody's bytes");
             let history = &self.sectors[index];
             if version == stamp::ZEROES {

@@ -1,8 +1,11 @@
 //! The destage journal of a simulated disk: a device beside primary storage, repaired with it before each start.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use forebay_core::action::{IoOp, Span, Target};
 use forebay_core::config::{DestageOrder, FlushSemantics, Mode};
-use forebay_core::geometry::{ByteRange, PAGE};
+use forebay_core::geometry::{ByteRange, PAGE, SECTOR};
 use forebay_core::ids::{Generation, Nanos};
 use forebay_core::journal::{
     self, JournalConfig, Medium, Owner, Repaired, Shape, Superblock, record,
@@ -13,6 +16,7 @@ use forebay_core::status::IoStatus;
 use crate::device::{Device, Faults};
 use crate::epochs::Trust;
 use crate::memory::Claim;
+use crate::oracle::sectors;
 use crate::planted::Planted;
 use crate::pool::DISK;
 use crate::recovery::Died;
@@ -109,24 +113,46 @@ impl Medium for Direct<'_> {
     }
 }
 
-/// Bytes to look at.
-struct Bytes(Vec<u8>);
+/// Bytes to look at, and sectors that were written over them. It is made after every call: a copy of all takes too long.
+struct Overlay<'a> {
+    under: Cow<'a, [u8]>,
+    written: BTreeMap<u64, [u8; SECTOR as usize]>,
+}
 
-impl Medium for Bytes {
+impl<'a> Overlay<'a> {
+    fn new(under: Cow<'a, [u8]>) -> Overlay<'a> {
+        Overlay { under, written: BTreeMap::new() }
+    }
+
+    fn sectors(&self) -> impl Iterator<Item = &[u8]> {
+        let under = self.under.chunks_exact(SECTOR as usize).zip(0..);
+        under.map(|(under, sector)| self.written.get(&sector).map_or(under, |it| &it[..]))
+    }
+}
+
+impl Medium for Overlay<'_> {
     type Error = std::convert::Infallible;
 
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), Self::Error> {
-        bytes.copy_from_slice(&self.0[at as usize..][..bytes.len()]);
+        let range = ByteRange::at(at, bytes.len() as u64);
+        assert!(range.is_aligned(SECTOR), "{range:?}");
+        bytes.copy_from_slice(&self.under[range.start as usize..range.end as usize]);
+        for (sector, written) in self.written.range(sectors(range)) {
+            bytes[(sector * SECTOR - at) as usize..][..written.len()].copy_from_slice(written);
+        }
         Ok(())
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Self::Error> {
-        self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        let range = ByteRange::at(at, bytes.len() as u64);
+        assert!(range.is_aligned(SECTOR) && range.end <= self.under.len() as u64, "{range:?}");
+        self.written.extend(sectors(range).zip(bytes.as_chunks().0.iter().copied()));
         Ok(())
     }
 
     fn zero(&mut self, range: ByteRange) -> Result<(), Self::Error> {
-        self.0[range.start as usize..range.end as usize].fill(0);
+        assert!(range.is_aligned(SECTOR) && range.end <= self.under.len() as u64, "{range:?}");
+        self.written.extend(sectors(range).map(|sector| (sector, [0; SECTOR as usize])));
         Ok(())
     }
 
@@ -230,14 +256,21 @@ impl World<'_> {
             Some(journal);
     }
 
+    /// Panics when primary storage, with its journal if it has one, is not what the disk could look like after a crash.
+    pub(crate) fn check_image(&self, image: Cow<'_, [u8]>, journal: Option<Cow<'_, [u8]>>) {
+        let mut image = Overlay::new(image);
+        if let Some((medium, journal)) = self.journal.as_ref().zip(journal) {
+            self.repair(&mut image, journal, medium);
+        }
+        self.epochs.check(image.sectors());
+    }
+
     /// What primary storage and its journal are together, after a loss of power or not.
-    pub(crate) fn repaired_image(&self, image: Vec<u8>, journal: Vec<u8>) -> Vec<u8> {
-        let Some(medium) = &self.journal else { return image };
-        let (mut image, mut journal) = (Bytes(image), Bytes(journal));
+    fn repair(&self, image: &mut Overlay<'_>, journal: Cow<'_, [u8]>, medium: &JournalMedium) {
+        let mut journal = Overlay::new(journal);
         let size = self.setup.config.backend.size;
-        let came = journal::repair(&mut journal, &mut image, medium.owner(), size);
+        let came = journal::repair(&mut journal, image, medium.owner(), size);
         came.unwrap_or_else(|error| panic!("the journal cannot be repaired: {error}"));
-        image.0
     }
 
     /// Bytes for the journal, dated.
@@ -278,7 +311,7 @@ impl World<'_> {
     pub(crate) fn check_still(&mut self) {
         if self.engine.stands_still(self.now) {
             self.coverage.stood_still += 1;
-            self.epochs.check(self.backend.bytes());
+            self.epochs.check(self.backend.bytes().chunks_exact(SECTOR as usize));
         }
     }
 

@@ -7,7 +7,6 @@
 //! effect wholly, in part or not before the next one starts. The memory of the groups is as it
 //! was, if the configuration says that staging survives.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use forebay_core::action::{LogAction, NoLease, Span, Target};
@@ -303,16 +302,6 @@ impl World<'_> {
     pub(crate) fn check_prefix_when_flushed(&mut self) {
         if self.setup.config.write_log.is_some_and(|log| log.barrier && log.journal.is_some()) {
             self.check_prefix();
-        }
-    }
-
-    /// Panics when primary storage, with its journal if it has one, is not what the disk could look like after a crash.
-    fn check_image(&self, image: Cow<'_, [u8]>, journal: Option<Cow<'_, [u8]>>) {
-        match journal {
-            Some(journal) => {
-                self.epochs.check(&self.repaired_image(image.into_owned(), journal.into_owned()));
-            }
-            None => self.epochs.check(&image),
         }
     }
 

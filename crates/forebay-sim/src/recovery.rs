@@ -393,7 +393,7 @@ impl World<'_> {
         }
         if in_order {
             // Whatever was lost, no epoch is there without all of the earlier ones.
-            self.epochs.check(&image);
+            self.epochs.check(image.chunks_exact(SECTOR as usize));
         }
         let versions = image.chunks_exact(SECTOR as usize).zip(0..);
         let all: Vec<_> =
