@@ -91,7 +91,10 @@ impl Parts {
             cx.lent -= 1;
             cx.free_buffer(buffer);
         }
-        cx.counters.requests_failed += u64::from(status.is_failure());
+        if status.is_failure() {
+            cx.counters.requests_failed += 1;
+            self.requests.ledger.note_refused(&request, status);
+        }
         let (tag, data) = (request.tag, ReplyData::None);
         cx.push(Action::Reply(Reply { tag, status, submitted: cx.now, data }));
         self.run(cx);

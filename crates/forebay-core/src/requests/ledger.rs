@@ -10,6 +10,7 @@ use crate::action::Source;
 use crate::geometry::ByteRange;
 use crate::ids::Nanos;
 use crate::observer::Observer;
+use crate::request::{Op, Request};
 use crate::stats::{
     FailedRequest, Latencies, Latency, RequestOp, SlowRequest, TimeStatistics, Waited,
 };
@@ -183,6 +184,20 @@ impl Ledger {
     pub(crate) fn note_failed(&mut self, request: &InFlight, status: IoStatus) {
         let operation = operation(&request.job);
         let (offset, length) = (request.range.start, request.range.len());
+        self.last_failed = Some(FailedRequest { operation, offset, length, status });
+    }
+
+    /// A request is answered with an error before it was in flight. Its range may be anything.
+    pub(crate) fn note_refused(&mut self, request: &Request, status: IoStatus) {
+        let operation = match request.op {
+            Op::Read { .. } | Op::Prefetch => RequestOp::Read,
+            Op::Write { .. } | Op::CompareAndWrite { .. } => RequestOp::Write,
+            Op::Discard { .. } | Op::WriteZeroes { .. } => RequestOp::Zero,
+            Op::Flush => RequestOp::Flush,
+            Op::Allocation | Op::CacheState => RequestOp::Allocation,
+        };
+        let ByteRange { start: offset, end } = request.range;
+        let length = end.saturating_sub(offset);
         self.last_failed = Some(FailedRequest { operation, offset, length, status });
     }
 

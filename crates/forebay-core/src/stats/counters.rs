@@ -45,7 +45,7 @@ pub struct Counters {
     pub ring_flushes: u64,
     /// Times that a write waited until its region was marked in that index.
     pub writes_waited_for_marks: u64,
-    /// Writes to primary storage that destaged.
+    /// Writes of destaging that are on primary storage.
     pub destage_writes: u64,
     /// Bytes that were destaged to primary storage.
     pub destage_write_bytes: u64,
@@ -91,9 +91,9 @@ pub struct Counters {
     pub backend_read_bytes: u64,
     /// Read I/Os on primary storage.
     pub backend_reads: u64,
-    /// Bytes written to primary storage.
+    /// Bytes written to primary storage, without those of destaging.
     pub backend_write_bytes: u64,
-    /// Write I/Os on primary storage.
+    /// Write I/Os on primary storage, without those of destaging.
     pub backend_writes: u64,
     /// Flushes of primary storage.
     pub backend_flushes: u64,

@@ -139,7 +139,7 @@ impl Rig {
             let mut beside = Beside { cache, index: &mut None, keeps_writes: true };
             match owned {
                 DestageIo::Write { run } => {
-                    write_back.on_destage_write(run, IoStatus::Ok, &mut beside, cx);
+                    write_back.on_destage_write((run, io.range), IoStatus::Ok, &mut beside, cx);
                 }
                 DestageIo::Flush { session } => {
                     assert!(write_back.on_destage_flushed(session, IoStatus::Ok, 0, cx));

@@ -50,7 +50,7 @@ impl Parts {
                 self.on_destage_read(run, (DestageFault::PrimaryStorage, status), cx);
             }
             DestageIo::Write { run } => {
-                write_back.on_destage_write(run, status, &mut beside, cx);
+                write_back.on_destage_write((run, range), status, &mut beside, cx);
             }
             DestageIo::Zero { end, memory } => {
                 write_back.on_destage_zero(end, memory, status, cx);

@@ -24,10 +24,10 @@ const AT_RISK_CALLS: u32 = 8;
 
 impl Parts {
     pub(in crate::engine) fn submit_flush(&mut self, request: Request, cx: &mut Cx<'_>) {
+        let request = Request { range: ByteRange::default(), ..request };
         if !self.primary.begin_guest_flush() {
             return self.refuse(request, IoStatus::IoError, cx);
         }
-        let request = Request { range: ByteRange::default(), ..request };
         let key = self.requests.insert(request, Job::Flush, cx);
         match self.mode.logs() {
             true => self.wait_for_log(key, cx),

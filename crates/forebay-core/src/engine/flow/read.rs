@@ -326,13 +326,19 @@ impl Parts {
         cx: &mut Cx<'_>,
     ) {
         self.requests.end_io(key, IoStatus::Ok, cx);
+        if self.requests.table[key].answered {
+            // Its range was free since, and its slot may have had newer bytes.
+            self.cache.abandon_flash_read(at.slot);
+            cx.ready.push_back(key);
+            return;
+        }
         let is_right = self.cache.end_flash_read(at, status, checksums, cx);
         let entry = &mut self.requests.table[key];
         let range = entry.range;
         let job = entry.job.read_mut();
         if is_right {
             job.found = FoundHere::Part;
-        } else if !entry.answered {
+        } else {
             job.source = Source::Backend;
             let job = *job;
             self.note_fetched(&job, bytes.intersect(self.fetched(&job, range, cx)), cx);

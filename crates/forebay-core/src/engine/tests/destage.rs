@@ -304,10 +304,13 @@ fn an_error_of_primary_storage_is_tried_again_after_a_pause_and_only_what_failed
     rig.complete(write, IoStatus::IoError);
     rig.log();
     assert!(rig.drawn().is_empty(), "{:?}", rig.drawn());
+    let destaged = |rig: &Rig| (rig.counters().destage_writes, rig.counters().destage_write_bytes);
+    assert_eq!(destaged(&rig), (1, 4096), "what failed is not destaged");
     rig.tick(1_000);
     rig.log();
     assert_eq!(rig.drawn(), ["W 65536+4096"]);
     rig.settle_log();
+    assert_eq!(destaged(&rig), (2, 8192));
     assert!(rig.backend[65536..69632].iter().all(|&b| b == 2));
 }
 

@@ -1,6 +1,7 @@
 //! Blocks on their way to flash.
 
 use super::*;
+use crate::config::OnTimeout;
 
 /// Flash alone, of 64 blocks of 8 KiB.
 fn flash() -> Config {
@@ -104,4 +105,29 @@ fn flash_that_dies_takes_the_fills_that_wait_with_it() {
     rig.settle();
     assert!(rig.engine.is_idle());
     rig.expect_bytes(0, 4096, 0);
+}
+
+#[test]
+fn bytes_of_a_read_that_was_given_up_are_not_taken_for_wrong_ones_of_the_write_after_it() {
+    let (backend_timeout, on_timeout) = (Nanos::from_millis(1_000), OnTimeout::Fail);
+    let mut rig = Rig::new(Config { backend_timeout, on_timeout, ..flash() });
+    rig.read(1, 0, 8192);
+    rig.settle();
+    let old = rig.flash[..8192].to_vec();
+    rig.read(2, 0, 8192);
+    rig.tick(1_000);
+    assert_eq!(rig.replied(2).1, IoStatus::TimedOut);
+    rig.write(3, 0, 8192, 77);
+    for io in ["W 0+8192", "w 0+8192"] {
+        let at = rig.find(io);
+        rig.complete(at, IoStatus::Ok);
+    }
+    // Flash had read them before that.
+    let new = std::mem::replace(&mut rig.flash, old);
+    let at = rig.find("r 0+8192");
+    rig.complete(at, IoStatus::Ok);
+    rig.flash = new;
+    assert_eq!(rig.counters().flash_checksum_errors, 0);
+    rig.expect_bytes(0, 8192, 77);
+    assert_eq!(rig.counters().read_hits_flash, 1);
 }

@@ -1,6 +1,7 @@
 //! What primary storage may have lost: flushes that fail, sessions that end, and what a former run left.
 
 use super::*;
+use crate::stats::RequestOp;
 
 #[test]
 fn a_failed_flush_fails_all_who_wait_and_drops_what_was_not_flushed() {
@@ -31,9 +32,26 @@ fn a_lost_session_fails_the_next_flush_once_and_drops_unflushed_writes() {
     rig.submit(2, 0, 0, Op::Flush);
     rig.settle();
     assert_eq!(rig.replied(2).1, IoStatus::IoError);
+    let shown = rig.engine.statistics(rig.now);
+    let failed = shown.last_failed_request.expect("the flush");
+    assert_eq!((failed.operation, failed.status), (RequestOp::Flush, IoStatus::IoError));
     rig.submit(3, 0, 0, Op::Flush);
     rig.settle();
     assert_eq!(rig.replied(3).1, IoStatus::Ok);
+}
+
+#[test]
+fn a_request_beyond_the_end_is_the_last_that_failed_whatever_its_range_is() {
+    let mut rig = Rig::new(config());
+    let size = config().backend.size;
+    rig.read(1, size - 4096, 8192);
+    assert_eq!(rig.replied(1).1, IoStatus::Invalid);
+    let shown = rig.engine.statistics(rig.now);
+    let failed = shown.last_failed_request.expect("the read");
+    assert_eq!(
+        (failed.operation, failed.offset, failed.length),
+        (RequestOp::Read, size - 4096, 8192)
+    );
 }
 
 #[test]

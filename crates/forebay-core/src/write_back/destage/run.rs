@@ -363,8 +363,6 @@ impl WriteBack {
     }
 
     fn start_run_write(&mut self, run: Key, range: ByteRange, memory: Span, cx: &mut Cx<'_>) {
-        cx.counters.destage_writes += 1;
-        cx.counters.destage_write_bytes += range.len();
         let destager = &mut self.destager;
         destager.running.outstanding += 1;
         destager.running.runs[run].outstanding += 1;
@@ -376,7 +374,7 @@ impl WriteBack {
     /// A write of a run is on primary storage, or not.
     pub(crate) fn on_destage_write(
         &mut self,
-        run: Key,
+        (run, range): (Key, ByteRange),
         status: IoStatus,
         beside: &mut Beside<'_>,
         cx: &mut Cx<'_>,
@@ -386,7 +384,10 @@ impl WriteBack {
         destager.running.outstanding -= 1;
         let entry = &mut destager.running.runs[run];
         entry.outstanding -= 1;
-        if !status.is_ok() {
+        if status.is_ok() {
+            cx.counters.destage_writes += 1;
+            cx.counters.destage_write_bytes += range.len();
+        } else {
             entry.failed.get_or_insert((DestageFault::PrimaryStorage, status));
         }
         if entry.outstanding > 0 {
