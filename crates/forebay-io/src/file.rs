@@ -157,6 +157,14 @@ pub fn lock_exclusively(file: &File, path: &Path, wait: Duration) -> Result<(), 
     lock(file.as_fd(), path, FlockOperation::NonBlockingLockExclusive, wait, false)
 }
 
+/// The same against who locks it exclusively.
+///
+/// # Errors
+/// It is in use.
+pub fn lock_shared(file: &File, path: &Path, wait: Duration) -> Result<(), FileError> {
+    lock(file.as_fd(), path, FlockOperation::NonBlockingLockShared, wait, false)
+}
+
 /// Bytes of an open file or block device now.
 ///
 /// # Errors

@@ -17,6 +17,8 @@ use crate::pool::{Area, EndOfSession, staging};
 #[derive(Debug)]
 pub struct DiskPlace {
     pool: Option<(PoolHandle, DiskNumber)>,
+    /// Until it is left. Who asks does not wait for flash, as who holds `stay` may.
+    last_write: Mutex<Option<Arc<LastWrite>>>,
     stay: Mutex<Stay>,
 }
 
@@ -45,15 +47,17 @@ impl DiskPlace {
         fence: Option<Fence>,
         lock: Guard,
     ) -> DiskPlace {
-        DiskPlace { pool, stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)) }
+        let last_write = fence.as_ref().and_then(|fence| fence.last_write.clone());
+        DiskPlace {
+            pool,
+            last_write: Mutex::new(last_write),
+            stay: Mutex::new(Stay::Served(fence.map(Box::new), lock)),
+        }
     }
 
-    /// The note of the last write of the disk, where it has one.
+    /// The note of the last write of the disk, where it has one, until it is left. Waits for nothing.
     pub fn last_write(&self) -> Option<Arc<LastWrite>> {
-        match &*self.stay.lock().unwrap_or_else(PoisonError::into_inner) {
-            Stay::Served(fence, _) => fence.as_ref()?.last_write.clone(),
-            Stay::Left(_) => None,
-        }
+        self.last_write.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where the next run looks for the staging file of its write log, as long as it is served.
@@ -128,6 +132,7 @@ impl DiskPlace {
         is_modified: impl FnOnce() -> bool,
     ) -> Result<Option<String>> {
         let mut stay = self.stay.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.last_write.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let left = match std::mem::replace(&mut *stay, Stay::Left(None)) {
             Stay::Served(Some(fence), _lock) => self.note(fence, leaving, is_modified),
             Stay::Served(None, _) => Ok(None),

@@ -4,13 +4,13 @@
 //! It is a file in the state folder of this host, beside where the sidecar is, and keeps two disks of this host from
 //! caching the same bytes. It stays where it is when it is let go of: whoever removed it could remove another one's.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use forebay_io::file::{FileError, FileErrorKind, OpenFile, Options};
+use forebay_io::file::{FileError, FileErrorKind, lock_exclusively, lock_shared};
 use rustix::fs::OFlags;
 
 use super::sidecar::SidecarPlace;
@@ -25,7 +25,7 @@ pub enum Guard {
     /// A lock in the state folder.
     Locked {
         /// Held until it is dropped.
-        _file: OpenFile,
+        _file: File,
     },
     /// Nothing: why, and what to do.
     Missing(String),
@@ -69,21 +69,25 @@ pub fn is_in_use(error: &anyhow::Error) -> bool {
     })
 }
 
-fn lock_file(place: &SidecarPlace, path: &Path, read_only: bool) -> Result<OpenFile> {
+fn lock_file(place: &SidecarPlace, path: &Path, read_only: bool) -> Result<File> {
     place.make_folder()?;
     lock_at(path, read_only, LOCK_WAIT)
 }
 
-/// Locks the file at `path`, which is made where there is none. One that another process has locked is waited for.
+/// Locks the file at `path`, which is made where there is none. One that another process has locked is waited for. One that may
+/// only be read, as of a daemon that root ran, is as good.
 ///
 /// # Errors
 /// Another process has it, or the kernel's.
-pub fn lock_at(path: &Path, read_only: bool, lock_wait: Duration) -> Result<OpenFile> {
-    // Who only reads makes none. Who may write in the folder may have put a link there: it is not followed.
-    let flags = OFlags::NOFOLLOW.bits() as i32;
-    File::options().create(true).append(true).custom_flags(flags).open(path)?;
-    let options = Options { read_only, buffered: true, lock_wait, ..Options::default() };
-    Ok(OpenFile::open(path, &options)?)
+pub fn lock_at(path: &Path, read_only: bool, lock_wait: Duration) -> Result<File> {
+    // Who may write in the folder may have put a link there: it is not followed.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let open = |options: &mut OpenOptions| options.custom_flags(flags).open(path);
+    let made = open(File::options().read(true).append(true).create(true));
+    let file = made.or_else(|error| open(File::options().read(true)).map_err(|_| error))?;
+    let lock = if read_only { lock_shared } else { lock_exclusively };
+    lock(&file, path, lock_wait)?;
+    Ok(file)
 }
 
 fn is_held(error: &anyhow::Error) -> bool {
@@ -92,6 +96,9 @@ fn is_held(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -127,6 +134,30 @@ mod tests {
         check(&SidecarPlace::NoFolder, Some("HOME"));
         std::fs::write(folder.path().join("file"), "").unwrap();
         check(&apart(&folder.path().join("file")), Some("cannot be locked"));
+    }
+
+    #[test]
+    fn a_lock_that_another_user_made_counts_as_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("id.lock");
+        for (path, mode) in [(folder.path(), 0o755), (&path, 0o444)] {
+            if path.extension().is_some() {
+                File::create(path).unwrap();
+            }
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        let lock = || {
+            if rustix::process::geteuid().is_root() {
+                let other = rustix::process::Uid::from_raw(65534);
+                rustix::thread::set_thread_res_uid(other, other, other).unwrap();
+            }
+            File::options().append(true).open(&path).unwrap_err();
+            let held = lock_at(&path, false, Duration::ZERO).unwrap();
+            assert!(is_held(&lock_at(&path, true, Duration::ZERO).unwrap_err()));
+            drop(held);
+            lock_at(&path, true, Duration::ZERO).unwrap();
+        };
+        std::thread::scope(|scope| scope.spawn(lock).join().unwrap());
     }
 
     #[test]

@@ -191,7 +191,7 @@ pub(super) fn no_sidecar(place: &SidecarPlace, error: &std::io::Error) -> String
         return format!(
             "no sidecar can be written at {} ({error}): a start with another pool or another name on the same primary \
              storage is not told that this disk's write log may hold newer data, nor is a start without flash told that \
-             writes of a killed process may still be under way. Give a folder that can be written: --state-dir",
+             writes of a killed process may still be under way. Give it to the user that Forebay runs as, or give a folder that can be written: --state-dir",
             path.display()
         );
     }
@@ -213,7 +213,7 @@ pub(super) fn no_folder() -> String {
 pub(super) fn no_lock(path: &std::path::Path, error: &anyhow::Error) -> String {
     format!(
         "{} cannot be locked ({error:#}): nothing keeps another disk of this host from using the same primary storage. \
-         Give a folder that can be written: --state-dir",
+         Give it to the user that Forebay runs as, or give a folder that can be written: --state-dir",
         path.display()
     )
 }
@@ -262,7 +262,7 @@ pub(super) fn old_flash(sidecar: &Sidecar, pool: &Path) -> Refused {
 pub(super) fn not_superseded(error: &std::io::Error) -> String {
     format!(
         "the state folder cannot be written ({error}) and does not say that this disk has taken the place of another one: should \
-         the flash of that one come back, its log may count as this one's. Give a folder that can be written: --state-dir"
+         the flash of that one come back, its log may count as this one's. Give it to the user that Forebay runs as, or give a folder that can be written: --state-dir"
     )
 }
 
@@ -304,7 +304,7 @@ pub(super) fn left_behind(before: &Path, sidecar: &Sidecar, state: Option<&Path>
 pub(super) fn detach_not_forgotten(error: &std::io::Error) -> String {
     format!(
         "the state folder cannot be written ({error}) and goes on to say that this disk was detached: the next start takes its \
-         pool for an old copy, drops its cache and refuses a dirty log. Give a folder that can be written: --state-dir"
+         pool for an old copy, drops its cache and refuses a dirty log. Give it to the user that Forebay runs as, or give a folder that can be written: --state-dir"
     )
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use forebay_host::pool::LOCK_WAIT;
 use forebay_host::{fence, folders};
-use forebay_io::file::OpenFile;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -264,7 +263,7 @@ impl Sources {
     ///
     /// # Errors
     /// Another daemon has it, and its changes would count here.
-    pub fn lock(&mut self) -> Result<Option<OpenFile>> {
+    pub fn lock(&mut self) -> Result<Option<fs::File>> {
         let Some(kept) = &self.kept else { return Ok(None) };
         let _ = fs::create_dir_all(kept.parent().unwrap_or(Path::new("/")));
         // Of a daemon that was killed the kernel may still have I/O.

@@ -19,6 +19,7 @@
 //! storage within `shut_down::DRAIN_TIME_MAX`, pools note how they were left, shards end, sockets go. Where everything is then, and
 //! whether it is safe, says `ending.rs`.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,7 +28,6 @@ use forebay_host::events::{EventSender, Severity};
 use forebay_host::folders;
 use forebay_host::pool::LOCK_WAIT;
 use forebay_host::population::Population;
-use forebay_io::file::OpenFile;
 use forebay_io::reactor::ReactorKind;
 use forebay_shard::{DiskHandle, ShardHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -117,7 +117,7 @@ pub struct Daemon {
     /// Its threads were told to end.
     has_ended: bool,
     /// Keeps others from its file of changes.
-    _changes: Option<OpenFile>,
+    _changes: Option<File>,
     _socket: UnixSocket,
 }
 
@@ -271,9 +271,7 @@ impl Drop for Daemon {
 ///
 /// # Errors
 /// As [`Sources::lock`](crate::config::sources::Sources::lock).
-async fn lock_changes(
-    mut spec: DaemonSpec,
-) -> Result<(DaemonSpec, Option<OpenFile>, Option<String>)> {
+async fn lock_changes(mut spec: DaemonSpec) -> Result<(DaemonSpec, Option<File>, Option<String>)> {
     let Some(mut sources) = spec.sources.take() else { return Ok((spec, None, None)) };
     let before = sources.kept.clone();
     let lock = move || sources.lock().map(|locked| (sources, locked));

@@ -151,6 +151,33 @@ async fn a_disk_that_ends_takes_along_that_somebody_else_modified_its_primary_st
     }
 }
 
+/// The control plane asks, on the one thread that serves everybody.
+#[tokio::test]
+async fn who_asks_for_the_last_write_does_not_wait_for_a_disk_that_ends() {
+    if !has_tmpfs() {
+        return;
+    }
+    let bed = Bed::new();
+    let Served { pool, number, fence, log, _staged } = bed.serve();
+    drop(log);
+    let (_events, sender) = EventLog::start(None).unwrap();
+    let (owner, handle) = PoolOwner::start(Arc::new(Mutex::new(pool)), sender).unwrap();
+    let place = Arc::new(DiskPlace::new(Some((handle, number)), Some(fence), Guard::Itself));
+    assert!(place.last_write().is_some());
+    let asking = place.clone();
+    let mut is_over = None;
+    let ask = || {
+        let (sender, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(asking.last_write().is_none()));
+        is_over = answer.recv_timeout(std::time::Duration::from_secs(10)).ok();
+        false
+    };
+    place.leave(leaving(EndOfSession::Clean), ask).unwrap();
+    assert_eq!(is_over, Some(true));
+    drop(place);
+    owner.join();
+}
+
 #[test]
 fn evidence_stays_weak_as_long_as_the_log_that_went_on_is_dirty() {
     if !has_tmpfs() {

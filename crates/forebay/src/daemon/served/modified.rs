@@ -75,13 +75,14 @@ impl ServedDisk {
     /// # Errors
     /// It cannot be noted.
     pub(in crate::daemon) fn deal_with_modified(&self, found: u32) -> Result<()> {
-        {
+        let accepted = {
             let mut modified = lock(&self.modified);
             modified.dealt_with = modified.dealt_with.max(found);
-            // What dies before the disk writes again has to leave that, too.
-            if let (Some(last_write), Some((at, looked))) = (self.last_write(), modified.accepted) {
-                last_write.accept(at, looked);
-            }
+            modified.accepted
+        };
+        // What dies before the disk writes again has to leave that, too.
+        if let (Some(last_write), Some((at, looked))) = (self.last_write(), accepted) {
+            last_write.accept(at, looked);
         }
         self.keep_modified()
     }
