@@ -90,3 +90,13 @@ def flash_that_cannot_be_shared_is_refused(bed):
                          ("--flash-limit", "15MiB", "is less than the 16MiB of --flash"),
                          ("--flash-reservation", "4KiB", "holds no block of 8KiB"),
                          ("--flash-shares", "0", "use 1 to 1000000"))
+
+
+@test(forebay_only=True)
+def a_limit_beyond_all_flash_is_as_much_as_there_is(bed):
+    disks = [text.replace('"40MiB"', '"8TiB"') for text in shared(bed)]
+    served = Served(bed, *disks)
+    assert (flash(served, "a"), flash(served, "b")) == (12, 12)
+    assert told(bed, served, "set", "a", "--block-size", "8KiB") == {"a": ("opened-again", None)}
+    assert served.server.stop() == 0
+    bed.run([bed.program, "serve", "--check", "--config", bed.path("forebay.toml")])

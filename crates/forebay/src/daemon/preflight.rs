@@ -19,6 +19,7 @@ use rustix::fs::{Access, access};
 use forebay_host::folders;
 
 use super::inherited::Inherited;
+use super::opener::{Among, limited};
 use super::questions::{About, Questions};
 use super::{listener, opening, placement, raw};
 use crate::config::pools::is_same;
@@ -38,7 +39,7 @@ pub(crate) fn problems(spec: &DaemonSpec, is_running: bool, inherited: &Inherite
     let mut found = if is_running { Vec::new() } else { wrong };
     let spec = &spec;
     for disk in &spec.disks {
-        let wrong = [image(disk, state.as_deref(), is_running), metadata(disk)];
+        let wrong = [image(disk, state.as_deref(), is_running), metadata((disk, &spec.disks))];
         let wrong = wrong.into_iter().filter_map(Result::err);
         found.extend(wrong.map(|why| format!("disk '{}': {why:#}", disk.name)));
     }
@@ -98,8 +99,8 @@ fn is_written(disk: &DiskSpec, uri: &Uri) -> bool {
     !disk.read_only && !uri.is_read_only()
 }
 
-fn metadata(disk: &DiskSpec) -> Result<()> {
-    let needed = metadata_of(disk);
+fn metadata(among: Among<'_>) -> Result<()> {
+    let (needed, (disk, _)) = (metadata_of(among), among);
     anyhow::ensure!(
         needed <= disk.metadata_bytes_max,
         "its cache needs {} for metadata, limit {}: use a larger block-size, a smaller cache, or a higher metadata-limit",
@@ -109,7 +110,8 @@ fn metadata(disk: &DiskSpec) -> Result<()> {
     Ok(())
 }
 
-fn metadata_of(disk: &DiskSpec) -> u64 {
+fn metadata_of(among: Among<'_>) -> u64 {
+    let disk = limited(among);
     let of_any_size = BackendTraits {
         size: 1 << 30,
         logical_block: 512,
@@ -303,7 +305,8 @@ fn folder_of(path: &Path) -> &Path {
 
 /// RAM of all disks. What a daemon with this configuration has by now counts as free.
 fn memory(spec: &DaemonSpec, is_running: bool) -> Option<String> {
-    let of = |disk: &DiskSpec| disk.ram_bytes + metadata_of(disk) + disk.recorder_bytes;
+    let of =
+        |disk: &DiskSpec| disk.ram_bytes + metadata_of((disk, &spec.disks)) + disk.recorder_bytes;
     let needed = spec.disks.iter().map(of).fold(0, u64::saturating_add);
     opening::check_memory(needed, is_running).err().map(|why| format!("all disks together: {why}"))
 }
@@ -314,7 +317,7 @@ pub(crate) fn control(spec: &DaemonSpec) -> PathBuf {
 }
 
 /// Unix sockets, each with what it is for.
-pub(super) fn unix_sockets(spec: &DaemonSpec) -> Vec<(PathBuf, String)> {
+pub(crate) fn unix_sockets(spec: &DaemonSpec) -> Vec<(PathBuf, String)> {
     let of_listener = spec.listeners.iter().filter_map(|listener| match &listener.address {
         Address::Unix(path, _) => Some((path.clone(), "a listener".to_owned())),
         Address::Tcp(_) => None,

@@ -125,14 +125,19 @@ fn configured(spec: &DaemonSpec, is_running: bool) -> Vec<Check> {
     checks.extend(warning.map(|text| Check::warning("metrics", text, "Disks are served.")));
     checks.extend(storage::checks(spec));
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    checks.extend(storage::hidden(spec).filter(|_| has_service(&users)));
     checks.extend(rights(rustix::process::geteuid().is_root(), &users));
     checks
 }
 
+/// Whether this table of users has the one of the service.
+fn has_service(users: &str) -> bool {
+    users.lines().any(|line| line.starts_with("forebay:"))
+}
+
 /// Root may use what the user of the service may not.
 fn rights(is_root: bool, users: &str) -> Option<Check> {
-    let has_user = users.lines().any(|line| line.starts_with("forebay:"));
-    (is_root && has_user).then(|| {
+    (is_root && has_service(users)).then(|| {
         Check::warning(
             "rights",
             "all of this was checked with the rights of root".to_owned(),

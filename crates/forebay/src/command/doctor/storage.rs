@@ -18,6 +18,7 @@ use rustix::fs::{Access, access};
 use super::super::table::time;
 use super::Check;
 use crate::config::DaemonSpec;
+use crate::daemon::preflight;
 
 /// Durable writes that are timed.
 const FLUSHES: usize = 16;
@@ -54,17 +55,24 @@ pub(super) fn state(spec: Option<&DaemonSpec>) -> Vec<Check> {
 }
 
 pub(super) fn checks(spec: &DaemonSpec) -> Vec<Check> {
-    let alone = spec.disks.iter().filter_map(|disk| disk.flash.as_ref());
-    let alone = alone.filter(|flash| !spec.pools.iter().any(|pool| pool.is_asked_for(flash)));
-    let of_pools = spec.pools.iter().flat_map(|pool| pool.devices.iter().cloned());
-    let pools: BTreeSet<PathBuf> = alone.map(|flash| flash.path.clone()).chain(of_pools).collect();
-    let uris = spec.disks.iter().filter_map(|disk| disk.backend.parse::<Uri>().ok());
-    let images: BTreeSet<PathBuf> = uris.filter_map(|uri| uri.path().map(Path::to_owned)).collect();
+    let (pools, images) = (pools(spec), images(spec));
     let mut checks: Vec<Check> =
         pools.iter().flat_map(|pool| [medium(pool), flushes(pool)]).collect();
     checks.extend(images.iter().map(|image| place_of_image(image)));
     checks.extend(mounts(&pools.into_iter().chain(images).chain(beside(spec)).collect()));
     checks
+}
+
+fn pools(spec: &DaemonSpec) -> BTreeSet<PathBuf> {
+    let alone = spec.disks.iter().filter_map(|disk| disk.flash.as_ref());
+    let alone = alone.filter(|flash| !spec.pools.iter().any(|pool| pool.is_asked_for(flash)));
+    let of_pools = spec.pools.iter().flat_map(|pool| pool.devices.iter().cloned());
+    alone.map(|flash| flash.path.clone()).chain(of_pools).collect()
+}
+
+fn images(spec: &DaemonSpec) -> BTreeSet<PathBuf> {
+    let uris = spec.disks.iter().filter_map(|disk| disk.backend.parse::<Uri>().ok());
+    uris.filter_map(|uri| uri.path().map(Path::to_owned)).collect()
 }
 
 /// What else a start needs. The unit waits for the state folder that it has of itself.
@@ -213,6 +221,30 @@ fn mounts(paths: &BTreeSet<PathBuf>) -> Vec<Check> {
     }
 }
 
+/// What of a configuration lies where the unit hides it from the service. Whoever checks sees it.
+pub(super) fn hidden(spec: &DaemonSpec) -> Option<Check> {
+    let sockets = preflight::unix_sockets(spec).into_iter().map(|(path, _)| path);
+    let needed = pools(spec).into_iter().chain(images(spec)).chain(beside(spec)).chain(sockets);
+    let hidden: BTreeSet<String> =
+        needed.filter(|path| is_hidden(path)).map(|path| path.display().to_string()).collect();
+    let hidden = hidden.into_iter().collect::<Vec<_>>().join(" ");
+    (!hidden.is_empty()).then(|| {
+        Check::warning(
+            "hidden",
+            format!("the unit of the service hides {hidden}"),
+            "The service does not find that, or others do not find it there. Use another folder than these: /home, /root, /run/user, \
+             /tmp, /var/tmp.",
+        )
+    })
+}
+
+fn is_hidden(path: &Path) -> bool {
+    let at = fs::canonicalize(path)
+        .or_else(|_| Ok::<_, std::io::Error>(fs::canonicalize(folder_of(path))?.join("it")))
+        .unwrap_or_else(|_| path.to_owned());
+    ["/home", "/root", "/run/user", "/tmp", "/var/tmp"].iter().any(|hidden| at.starts_with(hidden))
+}
+
 /// Mounts that no RequiresMountsFor= of a text has.
 fn missing_mounts(needed: &BTreeSet<PathBuf>, text: &str) -> Vec<String> {
     let values = text.lines().filter_map(|line| line.trim().strip_prefix("RequiresMountsFor="));
@@ -346,5 +378,20 @@ mod tests {
         assert_eq!(missing_mounts(&needed, "RequiresMountsFor=/nvme/pool\n"), ["/san"]);
         assert_eq!(missing_mounts(&needed, "RequiresMountsFor=/nvme/pool /san\n"), none);
         assert_eq!(missing_mounts(&needed, "RequiresMountsFor=/nvme2 /sand\n"), ["/nvme", "/san"]);
+    }
+
+    #[test]
+    fn what_the_unit_hides_is_found_also_where_nothing_is_yet() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let there = folder.path().join("db.raw");
+        fs::write(&there, "").unwrap();
+        let none = folder.path().join("pool");
+        for hidden in [&*there, &*none, Path::new("/home/me/db.raw")] {
+            assert!(is_hidden(hidden), "{}", hidden.display());
+        }
+        for seen in ["/var/lib/forebay/pool", "/run/forebay/db.sock", "/tmpfs/db.raw", "/dev/null"]
+        {
+            assert!(!is_hidden(Path::new(seen)), "{seen}");
+        }
     }
 }
