@@ -20,10 +20,11 @@ EXPOSURE_MAX = 3.0
 SUITE = "bookworm"
 
 
-def analyze(bed, *arguments):
+def analyze(bed, *arguments, units=""):
+    """What systemd says; of these `units` before those of the host."""
     if not shutil.which("systemd-analyze"):
         raise Skip("systemd-analyze is not installed")
-    return bed.run(["systemd-analyze", *arguments], code=None)
+    return bed.run(["env", "SYSTEMD_UNIT_PATH=%s:" % units, "systemd-analyze", *arguments], code=None)
 
 
 def settings():
@@ -49,6 +50,39 @@ def systemd_understands_every_line_of_the_unit(bed):
     said = analyze(bed, "verify", "--man=no", unit)
     about_it = [line for line in said.stderr.splitlines() if "forebay" in line]
     assert said.returncode == 0 and not about_it, said.stderr
+
+
+@test(forebay_only=True)
+def a_host_starts_everything_with_an_initiator_before_forebay_or_behind_it(bed):
+    """As the page of the service has it, with Debian's order of open-iscsi."""
+    with open(os.path.join(ROOT, "docs/operating/service.md")) as f:
+        page = f.read().split("## Other hypervisors")[1]
+    order = page.split("```")[1]
+    assert "take `remote-fs.target` out of `After=`" in page and order.count("Before=") == 1, page
+    network = "[Unit]\nDefaultDependencies=no\nBefore=remote-fs-pre.target\nWants=remote-fs-pre.target\n"
+    runs = "[Service]\nExecStart=/bin/true\n"
+    with open(UNIT) as f:
+        unit = f.read().replace("/usr/bin/forebay", os.path.abspath(bed.program))
+    wants = "forebay.service iscsid.service open-iscsi.service remote-fs.target"
+
+    def cycles(unit, order):
+        for name, text in {
+            "forebay.service": unit,
+            "forebay.service.d/order.conf": order,
+            "iscsid.service": network + "After=network-online.target\n" + runs,
+            "open-iscsi.service": network + "After=iscsid.service\n" + runs,
+            "host.target": "[Unit]\nWants=%s\nAfter=%s\n" % (wants, wants),
+        }.items():
+            path = bed.path("units/" + name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as out:
+                out.write(text)
+        said = analyze(bed, "verify", "--man=no", bed.path("units/host.target"), units=bed.path("units"))
+        return re.findall("Job .* deleted to break ordering cycle", said.stderr)
+    assert cycles(unit, order) == []
+    behind = order.replace("Before=", "Before=iscsid.service ")
+    assert cycles(unit, behind), "an edit alone is not enough"
+    assert cycles(unit.replace(" remote-fs.target", ""), behind) == []
 
 
 @test(forebay_only=True)

@@ -194,8 +194,8 @@ impl Socket {
             Socket::Other(index) => format!("is number {index}, and no listening stream socket"),
         };
         format!(
-            "systemd passed a socket that {what}. The configuration asks for none there, so it is closed: write the same address \
-             in both, or remove it from the socket unit"
+            "systemd passed a socket that {what}. The configuration asks for none there: clients who connect there wait \
+             in vain. Write the same address in both, or remove it from the socket unit and restart that"
         )
     }
 }

@@ -7,7 +7,7 @@
 //! What is wrong with one disk, or hangs, keeps no other from its clients for long.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::control::ControlState;
+use super::control::{ControlState, lock};
 use super::opener::{Opener, Ready};
 use super::opening::Opened;
 use super::questions::{START_MAX, Silence};
@@ -25,10 +25,10 @@ use crate::config::{DaemonSpec, DiskSpec};
 
 /// Disks that are opened at a time at the start. Each waits most of the time, for primary storage and for flash.
 const OPENED_AT_A_TIME: usize = 16;
-/// Time that each of them has at least, once others have hung for as long as a start waits.
+/// Time that each of them has at least, once another has hung for as long as a start waits.
 const OPENING_MIN: Duration = Duration::from_secs(1);
-/// Time that a start waits for the first of its disks, when each takes long.
-const FIRST_MAX: Duration = Duration::from_secs(240);
+/// Time that a start waits for all of its openings, and then for the first of its disks.
+const OPENINGS_MAX: Duration = Duration::from_secs(240);
 
 /// A start that waits for the names of hosts asks systemd for time this often. Messages of many disks at once would leave no
 /// room for the one that it is ready.
@@ -45,17 +45,25 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
     let spec = opener.spec();
     // Who has one disk waits for it.
     let is_alone = spec.disks.len() == 1;
-    let patience = if is_alone { Duration::MAX } else { opening_max(&spec.disks) };
+    let patience = Arc::new(match is_alone {
+        true => Patience { each: Duration::MAX, all: Duration::MAX, ..Patience::default() },
+        false => {
+            Patience { each: opening_max(&spec.disks), all: OPENINGS_MAX, ..Patience::default() }
+        }
+    });
     let begun = Instant::now();
     let mut coming = spec.disks.iter().enumerate().zip(answers(opener, &spec, is_alone));
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
     loop {
         for ((index, disk), answers) in coming.by_ref().take(OPENED_AT_A_TIME - opening.len()) {
-            let (opener, of) = (opener.clone(), disk.clone());
+            let (opener, of, patience) = (opener.clone(), disk.clone(), patience.clone());
             let opened = tokio::spawn(async move {
                 answers.await?.map_err(refused::silent)?;
-                let left = patience.saturating_sub(begun.elapsed()).max(OPENING_MIN);
-                refused::open_at_start(&opener, &of, left).await
+                let begins = begun.elapsed();
+                let left = patience.with_next(begins);
+                let opened = refused::open_at_start(&opener, &of, left).await?;
+                patience.note(matches!(opened, Opening::Late(_)), begun.elapsed() - begins);
+                anyhow::Ok(opened)
             });
             opening.push_back((index, disk, opened));
         }
@@ -89,10 +97,48 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
         // Nobody has to wait for others yet: who starts after this one would find nothing.
         systemd::attaching();
         let first = async { while control.served() == 0 && coming.join_next().await.is_some() {} };
-        let _ = timeout(FIRST_MAX, first).await;
+        let _ = timeout(OPENINGS_MAX, first).await;
     }
     coming.detach_all();
     Ok(())
+}
+
+/// How long a start waits for openings. Slow disks have the time that they need, and many that hang do not cost it theirs each.
+#[derive(Default)]
+struct Patience {
+    /// For one, as long as none has hung.
+    each: Duration,
+    /// For all together.
+    all: Duration,
+    known: Mutex<Known>,
+}
+
+/// What openings have shown.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// One has hung for as long as it was waited for.
+    is_any_late: bool,
+    /// What those took that ended.
+    longest: Duration,
+}
+
+impl Patience {
+    /// With an opening that begins so long after the first.
+    fn with_next(&self, begins: Duration) -> Duration {
+        let Known { is_any_late, longest } = *lock(&self.known);
+        let needed = if is_any_late { longest.saturating_mul(2) } else { self.each };
+        needed.min(self.each).min(self.all.saturating_sub(begins)).max(OPENING_MIN)
+    }
+
+    /// An opening was waited for so long, and has ended unless it `is_late`.
+    fn note(&self, is_late: bool, took: Duration) {
+        let mut known = lock(&self.known);
+        if is_late {
+            known.is_any_late = true;
+        } else {
+            known.longest = known.longest.max(took);
+        }
+    }
 }
 
 /// What came of opening them.
@@ -124,8 +170,7 @@ impl Found {
 }
 
 /// Time that opening several disks may take at the start, which may write a torn image again, and reads what the cache and the
-/// log have. Those that take longer, or hang, are served when they are open. They keep the others from their clients no longer,
-/// but for a second for each sixteen more. systemd gives a start more than that.
+/// log have. Those that take longer, or hang, are served when they are open. systemd gives a start more than that.
 fn opening_max(disks: &[DiskSpec]) -> Duration {
     let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
     let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());
@@ -189,4 +234,53 @@ async fn attach_disks(control: &ControlState, ready: Vec<Ready>, more_come: bool
         refused::not_everywhere(control, &name.0, &error);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn patience() -> Patience {
+        Patience { each: seconds(60), all: OPENINGS_MAX, ..Patience::default() }
+    }
+
+    #[test]
+    fn slow_disks_have_their_time_and_many_that_hang_do_not_cost_theirs_each() {
+        let slow = patience();
+        for (begins, took) in [(0, 5), (5, 50), (55, 20)] {
+            assert_eq!(slow.with_next(seconds(begins)), seconds(60), "none of them hangs");
+            slow.note(false, seconds(took));
+        }
+        slow.note(true, seconds(60));
+        assert_eq!(slow.with_next(seconds(75)), seconds(60), "another needed 50 s");
+
+        let hung = patience();
+        hung.note(false, seconds(3));
+        hung.note(true, seconds(60));
+        assert_eq!(hung.with_next(seconds(60)), seconds(6));
+        hung.note(true, seconds(6));
+        assert_eq!(
+            hung.with_next(seconds(66)),
+            seconds(6),
+            "one that hangs gives the next no more"
+        );
+
+        let only = patience();
+        only.note(true, seconds(60));
+        assert_eq!(only.with_next(seconds(60)), OPENING_MIN);
+    }
+
+    #[test]
+    fn a_start_waits_for_all_of_them_together_for_four_minutes_and_an_only_disk_for_ever() {
+        let slow = patience();
+        assert_eq!(slow.with_next(seconds(180)), seconds(60));
+        assert_eq!(slow.with_next(seconds(200)), seconds(40));
+        assert_eq!(slow.with_next(seconds(500)), OPENING_MIN);
+        let alone = Patience { each: Duration::MAX, all: Duration::MAX, ..Patience::default() };
+        assert!(alone.with_next(seconds(1)) > seconds(1 << 40));
+    }
 }
