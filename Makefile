@@ -75,7 +75,7 @@ conformance: build-tested
 
 # The package, in target/debian.
 CARGO_DEB := target/tools/bin/cargo-deb
-deb: setup-build build $(CARGO_DEB)
+deb: setup-package build $(CARGO_DEB)
 	mkdir -p target/deb
 	$(FOREBAY) man > target/deb/forebay.1
 	for shell in bash zsh fish; do $(FOREBAY) completion $$shell > target/deb/forebay.$$shell || exit; done
