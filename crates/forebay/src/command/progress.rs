@@ -29,7 +29,7 @@ pub(super) struct Progress {
     first: u64,
     destaged: u64,
     began: Instant,
-    /// Destage writes and flushes of primary storage that were counted last, and since when it is so many.
+    /// Destage writes that were counted last and the last record that was flushed, and since when it is so.
     counted: (u64, u64),
     since: Instant,
     dirty_bytes: u64,
@@ -75,9 +75,9 @@ impl Progress {
 
     /// The disk is so now.
     pub(super) fn note(&mut self, stats: &DiskStats, now: Instant) {
-        let counters = &stats.engine.counters;
-        let counted = (counters.destage_writes, counters.backend_flushes);
         let log = stats.engine.log.as_ref();
+        let flushed = log.map_or(0, |log| log.flushed_sequence);
+        let counted = (stats.engine.counters.destage_writes, flushed);
         let destaged = log.map_or(0, |log| log.destaged_sequence);
         if counted != self.counted || destaged != self.destaged {
             (self.counted, self.destaged, self.since) = (counted, destaged, now);
@@ -190,6 +190,11 @@ mod tests {
         let later = began + Duration::from_secs(12);
         progress.note(&stats(100, 400, 7), later);
         let expect = "no progress for 12 s: primary storage is lost";
+        assert!(progress.line(later).ends_with(expect), "{}", progress.line(later));
+        // Nor is a flush that begins once more.
+        let mut again = stats(100, 400, 7);
+        again.engine.counters.backend_flushes += 1;
+        progress.note(&again, later);
         assert!(progress.line(later).ends_with(expect), "{}", progress.line(later));
         // A write that is done is progress, before any flush.
         progress.note(&stats(100, 400, 8), later);

@@ -322,7 +322,7 @@ pub struct ShardLoad {
 }
 
 /// What a disk did in a minute.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Minute {
     /// Its end, in milliseconds since 1970.
     pub end_ms: u64,
@@ -330,7 +330,7 @@ pub struct Minute {
     pub length_ms: u64,
     /// Reads that succeeded.
     pub reads: u64,
-    /// Of them, those that primary storage was not asked for.
+    /// Reads that primary storage was not asked for.
     pub read_hits: u64,
     /// Writes that succeeded.
     pub writes: u64,

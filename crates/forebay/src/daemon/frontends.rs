@@ -162,10 +162,15 @@ impl Frontends {
         tokio::task::spawn_blocking(move || drop(device));
     }
 
-    /// NBD clients who come from now on see a disk as it was opened again.
+    /// NBD clients and hypervisors who come from now on see a disk as it was opened again.
     pub(super) fn tell_export(&self, disk: &Ready) {
-        for (_, served) in self.bound().listeners.values() {
+        let bound = self.bound();
+        for (_, served) in bound.listeners.values() {
             served.change(&disk.export);
+        }
+        let device = bound.devices.get(&disk.name.0).zip(disk.device.as_ref());
+        if let Some((device, (_, export))) = device {
+            device.change(export);
         }
     }
 

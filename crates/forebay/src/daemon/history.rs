@@ -19,9 +19,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::api::Minute;
 use super::control::{ControlState, Reply};
 
-/// Minutes with requests that are kept of a disk.
+/// Minutes that are kept of a disk.
 const MINUTES_MAX: usize = 240;
 const MINUTE: Duration = Duration::from_secs(60);
+const KEPT_MS: u64 = MINUTES_MAX as u64 * MINUTE.as_millis() as u64;
 
 /// The past of one disk.
 #[derive(Debug, Default)]
@@ -56,15 +57,21 @@ impl History {
         self.last = Some((Duration::ZERO, Statistics::default()));
     }
 
-    fn minutes(&self) -> Vec<Minute> {
-        self.minutes.iter().cloned().collect()
+    /// Those of the last hours, as of `now`.
+    fn minutes(&self, now: SystemTime) -> Vec<Minute> {
+        let is_recent = |it: &&Minute| since_1970(now).saturating_sub(it.end_ms) < KEPT_MS;
+        self.minutes.iter().filter(is_recent).cloned().collect()
     }
+}
+
+fn since_1970(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 fn between(until: SystemTime, length: Duration, b: &Statistics, n: &Statistics) -> Minute {
     let less = |now: u64, before: u64| now.saturating_sub(before);
     Minute {
-        end_ms: until.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+        end_ms: since_1970(until),
         length_ms: length.as_millis() as u64,
         reads: less(n.counters.reads, b.counters.reads),
         read_hits: less(n.counters.read_hits(), b.counters.read_hits()),
@@ -97,7 +104,7 @@ pub(super) async fn history(
     State(state): State<Arc<ControlState>>,
     Path(name): Path<String>,
 ) -> Reply<Vec<Minute>> {
-    Ok(Json(state.find(&name)?.history().minutes()))
+    Ok(Json(state.find(&name)?.history().minutes(SystemTime::now())))
 }
 
 #[cfg(test)]
@@ -115,7 +122,7 @@ mod tests {
         now.engine.counters.reads = 1000;
         now.engine.time.read.primary_ns = 5_000_000;
         history.note(at(10), MINUTE * 7, &now);
-        assert_eq!(history.minutes(), []);
+        assert_eq!(history.minutes(at(10)), []);
         now.engine.counters.reads += 60;
         now.engine.counters.read_hits_ram += 45;
         now.engine.time.read.primary_ns += 750;
@@ -123,7 +130,7 @@ mod tests {
         // Somebody has set the clock back.
         history.note(at(5), MINUTE * 8, &now);
         history.note(at(6), MINUTE * 9, &now);
-        let minutes = history.minutes();
+        let minutes = history.minutes(at(6));
         let [minute] = &minutes[..] else { panic!("{minutes:?}") };
         assert_eq!((minute.end_ms, minute.length_ms), (5 * 60_000, 60_000));
         assert_eq!((minute.reads, minute.read_hits, minute.misses.evicted), (60, 45, 15));
@@ -145,7 +152,7 @@ mod tests {
         history.note(at(4), MINUTE * 4, &now);
         now.connections_waiting = 0;
         history.note(at(5), MINUTE * 5, &now);
-        let minutes = history.minutes();
+        let minutes = history.minutes(at(5));
         let failed: Vec<_> = minutes.iter().map(|it| (it.end_ms, it.failed)).collect();
         assert_eq!(failed, [(2 * 60_000, 7), (3 * 60_000, 0), (4 * 60_000, 0)]);
     }
@@ -158,8 +165,24 @@ mod tests {
             now.engine.counters.writes += 1;
             history.note(at(minute), MINUTE * minute as u32, &now);
         }
-        let minutes = history.minutes();
+        let minutes = history.minutes(at(300));
         assert_eq!((minutes.len(), minutes[0].end_ms), (MINUTES_MAX, 61 * 60_000));
+    }
+
+    #[test]
+    fn a_minute_of_yesterday_is_not_shown_as_one_of_the_last_hours() {
+        let mut history = History::default();
+        let mut now = DiskStatus::default();
+        let day = 24 * 60;
+        for minute in [0, 1, day, day + 1, day + 239] {
+            now.engine.counters.writes += 1;
+            history.note(at(minute), MINUTE * minute as u32, &now);
+        }
+        let ends = |minute| -> Vec<u64> {
+            history.minutes(at(minute)).iter().map(|it| it.end_ms / 60_000).collect()
+        };
+        assert_eq!(ends(day + 239), [day, day + 1, day + 239]);
+        assert_eq!(ends(day + 241), [day + 239], "no minute has to come for that");
     }
 
     #[test]
@@ -172,7 +195,7 @@ mod tests {
         history.go_on_from(&mut before);
         now.engine.counters.reads = 4;
         history.note(at(3), MINUTE / 2, &now);
-        let minutes = history.minutes();
+        let minutes = history.minutes(at(3));
         let told: Vec<_> = minutes.iter().map(|it| (it.reads, it.length_ms)).collect();
         assert_eq!(told, [(10, 60_000), (4, 30_000)]);
     }

@@ -27,6 +27,7 @@ use forebay_frontends::vhost_user::{
 };
 
 use super::api::VhostUserInfo;
+use super::control::lock;
 use super::unix::UnixSocket;
 use cache_off::CacheOff;
 
@@ -51,7 +52,8 @@ pub struct VhostUserState {
     listener: UnixListener,
     /// Whoever drops the device ends one half; the thread sees that at the other.
     bell: (UnixStream, UnixStream),
-    export: Export,
+    /// What the next session shows.
+    export: Mutex<Export>,
     counters: Arc<Counters>,
     sessions: AtomicU64,
     is_ending: AtomicBool,
@@ -83,7 +85,7 @@ impl VhostUser {
             socket,
             listener,
             bell: UnixStream::pair()?,
-            export,
+            export: Mutex::new(export),
             counters: Arc::default(),
             sessions: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
@@ -103,6 +105,11 @@ impl VhostUser {
     pub fn open(&self) {
         // A thread that has ended hears it no more.
         let _ = self.door.as_ref().map(|door| door.send(()));
+    }
+
+    /// Hypervisors who come from now on see the disk so.
+    pub fn change(&self, export: &Export) {
+        lock(&self.state.export).clone_from(export);
     }
 
     /// What is known of it.
@@ -131,7 +138,7 @@ impl VhostUserState {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         VhostUserInfo {
             socket: self.socket.path().display().to_string(),
-            queues: self.export.queues,
+            queues: lock(&self.export).queues,
             is_connected: self.session().is_some(),
             sessions: count(&self.sessions),
             requests: count(requests),
@@ -264,7 +271,7 @@ impl Speaker {
             };
             events.report(Some(&name), severity, text);
         }));
-        let export = Export { size: self.disk.size(), ..self.state.export.clone() };
+        let export = Export { size: self.disk.size(), ..lock(&self.state.export).clone() };
         let queues = (0..export.queues).map(|_| None).collect();
         let rings = Rings { disk: self.disk.clone(), queues, cache: self.cache.clone() };
         let counters = self.state.counters.clone();

@@ -19,9 +19,8 @@ fn ask(socket: &Path, patience: Duration) -> UnixStream {
     hypervisor
 }
 
-fn attach(frontends: &Frontends, socket: &Path, disk: &DiskHandle) -> Result<()> {
-    let name = socket.file_name().unwrap().to_str().unwrap();
-    let export = vhost_user::Export {
+fn export(disk: &DiskHandle) -> vhost_user::Export {
+    vhost_user::Export {
         serial: String::new(),
         size: disk.size(),
         read_only: false,
@@ -29,9 +28,13 @@ fn attach(frontends: &Frontends, socket: &Path, disk: &DiskHandle) -> Result<()>
         preferred_block: 4096,
         discard: true,
         queues: 1,
-    };
+    }
+}
+
+fn attach(frontends: &Frontends, socket: &Path, disk: &DiskHandle) -> Result<()> {
+    let name = socket.file_name().unwrap().to_str().unwrap();
     let socket = socket.display().to_string().parse().unwrap();
-    let device = Some((VhostUserSpec { socket, queues: 1 }, export));
+    let device = Some((VhostUserSpec { socket, queues: 1 }, export(disk)));
     frontends.attach_device(&Name(name.to_owned()), device, disk)
 }
 
@@ -99,4 +102,29 @@ async fn whoever_tells_the_size_of_a_disk_waits_for_its_device_but_not_for_long(
         assert!(waited >= TELL_MAX, "the device may have been told a moment later: {waited:?}");
         assert_eq!(Arc::strong_count(&device), users, "what waits on keeps no socket");
     });
+}
+
+#[tokio::test]
+async fn a_hypervisor_that_comes_after_a_disk_was_opened_again_sees_it_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("db");
+    let (_log, events) = EventLog::start(None).unwrap();
+    let frontends = Frontends::new(Arc::default(), events);
+    let (disk, _shard) = testing::hung(1 << 20);
+    attach(&frontends, &socket, &disk).unwrap();
+    frontends.open();
+    let features = |hypervisor: &mut UnixStream| {
+        let mut answer = [0; 20];
+        hypervisor.read_exact(&mut answer).unwrap();
+        u64::from_le_bytes(*answer.last_chunk().unwrap())
+    };
+    let mut first = ask(&socket, Duration::from_secs(30));
+    let before = features(&mut first);
+    let changed = vhost_user::Export { discard: false, ..export(&disk) };
+    frontends.bound().devices["db"].change(&changed);
+    first.write_all(&GET_FEATURES).unwrap();
+    assert_eq!(features(&mut first), before, "a session keeps what it was told");
+    drop(first);
+    assert_eq!(features(&mut ask(&socket, Duration::from_secs(30))), changed.features());
+    assert_ne!(before, changed.features());
 }

@@ -372,7 +372,7 @@ const LOG: &[Family<Disk>] = &[
         One(|it| Some(seconds(it.counters().injected_latency_ns))),
     )
     .seconds(),
-    counter!(destage_writes: "forebay_disk_destage_writes", "Writes to primary storage that destaged."),
+    counter!(destage_writes: "forebay_disk_destage_writes", "Writes of destaging that are on primary storage."),
     counter!(destage_write_bytes: "forebay_disk_destaged", "Bytes that were destaged to primary storage.")
         .bytes(),
     counter!(destage_errors: "forebay_disk_destage_errors", "I/Os of destaging that failed. Each is tried again."),

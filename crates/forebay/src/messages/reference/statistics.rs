@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::markdown::{paragraph, sentence, table};
 use super::tree::{About, Tree, description};
-use crate::daemon::api::{DaemonInfo, DiskStats};
+use crate::daemon::api::{DaemonInfo, DiskStats, Minute};
 
 /// Types whose codes have a page of their own.
 const STATES: [&str; 5] = ["LogState", "DestageLimit", "TierState", "IndexState", "PrimaryState"];
@@ -36,12 +36,18 @@ pub(super) fn page() -> String {
          print the figures of a disk, too.",
         &mut codes,
     );
+    root::<Minute>(
+        &mut page,
+        "A minute of a disk: `forebay stats --history`",
+        "There is a line for each minute of the last four hours in which a request came or waited.",
+        &mut codes,
+    );
     root::<PoolReport>(&mut page, "A flash pool: `forebay pool show`", "", &mut codes);
     root::<DaemonInfo>(
         &mut page,
         "A daemon: `forebay run`, `forebay serve`",
         "A daemon prints this line when it is ready. `forebay disk list` prints one object of `disks` for each disk. It adds \
-         `is_detaching`, `mode_actual`, `primary_storage` and `dirty_bytes`, which mean the same as in the figures of a disk. \
+         `is_detaching`, `mode_actual`, `primary_storage`, `storage_changed` and `dirty_bytes`, which mean the same as in the figures of a disk. \
          `log_state` is `log.state` there. `is_silent` says that the disk did not answer within a second: \
          what else is added is old, or absent. An object of `refused` is a disk that is not served. A disk that is being opened is \
          `{\"is_starting\":true,\"name\":…}`.",
