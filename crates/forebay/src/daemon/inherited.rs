@@ -195,7 +195,7 @@ impl Socket {
         };
         format!(
             "systemd passed a socket that {what}. The configuration asks for none there: clients who connect there wait \
-             in vain. Write the same address in both, or remove it from the socket unit and restart that"
+             in vain. Write the same address in both. Or stop Forebay and the socket unit, remove the address there, and start both"
         )
     }
 }

@@ -45,12 +45,11 @@ pub(super) async fn serve_disks(control: &Arc<ControlState>) -> Result<()> {
     let spec = opener.spec();
     // Who has one disk waits for it.
     let is_alone = spec.disks.len() == 1;
-    let patience = Arc::new(match is_alone {
-        true => Patience { each: Duration::MAX, all: Duration::MAX, ..Patience::default() },
-        false => {
-            Patience { each: opening_max(&spec.disks), all: OPENINGS_MAX, ..Patience::default() }
-        }
-    });
+    let (each, all) = match is_alone {
+        true => (Duration::MAX, Duration::MAX),
+        false => (opening_max(&spec.disks), OPENINGS_MAX),
+    };
+    let patience = Arc::new(Patience { each, all, ..Patience::default() });
     let begun = Instant::now();
     let mut coming = spec.disks.iter().enumerate().zip(answers(opener, &spec, is_alone));
     let mut opening = VecDeque::with_capacity(OPENED_AT_A_TIME);
@@ -118,19 +117,19 @@ struct Patience {
 struct Known {
     /// One has hung for as long as it was waited for.
     is_any_late: bool,
-    /// What those took that ended.
+    /// What those took that opened.
     longest: Duration,
 }
 
 impl Patience {
-    /// With an opening that begins so long after the first.
+    /// With an opening that begins so long after the start has begun.
     fn with_next(&self, begins: Duration) -> Duration {
         let Known { is_any_late, longest } = *lock(&self.known);
         let needed = if is_any_late { longest.saturating_mul(2) } else { self.each };
         needed.min(self.each).min(self.all.saturating_sub(begins)).max(OPENING_MIN)
     }
 
-    /// An opening was waited for so long, and has ended unless it `is_late`.
+    /// An opening was waited for so long, and has opened its disk unless it `is_late`.
     fn note(&self, is_late: bool, took: Duration) {
         let mut known = lock(&self.known);
         if is_late {
@@ -169,12 +168,12 @@ impl Found {
     }
 }
 
-/// Time that opening several disks may take at the start, which may write a torn image again, and reads what the cache and the
+/// Time that the opening of one of several disks may take at the start, which may write a torn image again, and reads what the cache and the
 /// log have. Those that take longer, or hang, are served when they are open. systemd gives a start more than that.
 fn opening_max(disks: &[DiskSpec]) -> Duration {
     let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
     let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());
-    (Duration::from_secs(60) + to_read).min(Duration::from_secs(240))
+    (Duration::from_secs(60) + to_read).min(OPENINGS_MAX)
 }
 
 /// Asks the storage and flash of all disks at once whether they answer: many that hang keep no other from being opened for

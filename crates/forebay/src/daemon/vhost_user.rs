@@ -136,9 +136,10 @@ impl VhostUserState {
     pub fn info(&self) -> VhostUserInfo {
         let Counters { requests, replayed, kicks, calls, broken } = &*self.counters;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let queues = lock(&self.export).queues;
         VhostUserInfo {
             socket: self.socket.path().display().to_string(),
-            queues: lock(&self.export).queues,
+            queues,
             is_connected: self.session().is_some(),
             sessions: count(&self.sessions),
             requests: count(requests),

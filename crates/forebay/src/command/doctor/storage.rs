@@ -224,7 +224,13 @@ fn mounts(paths: &BTreeSet<PathBuf>) -> Vec<Check> {
 /// What of a configuration lies where the unit hides it from the service. Whoever checks sees it.
 pub(super) fn hidden(spec: &DaemonSpec) -> Option<Check> {
     let sockets = preflight::unix_sockets(spec).into_iter().map(|(path, _)| path);
-    let needed = pools(spec).into_iter().chain(images(spec)).chain(beside(spec)).chain(sockets);
+    // The service has one of its own unless the configuration names one.
+    let own = preflight::control(spec);
+    let sockets = sockets.filter(|path| spec.control.is_some() || *path != own);
+    let chap = spec.targets.iter().flat_map(|target| target.chap.iter().chain(&target.mutual_chap));
+    let secrets = chap.map(|chap| chap.secret_file.clone());
+    let needed = pools(spec).into_iter().chain(images(spec)).chain(beside(spec));
+    let needed = needed.chain(sockets).chain(secrets);
     let hidden: BTreeSet<String> =
         needed.filter(|path| is_hidden(path)).map(|path| path.display().to_string()).collect();
     let hidden = hidden.into_iter().collect::<Vec<_>>().join(" ");
