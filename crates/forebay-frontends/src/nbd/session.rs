@@ -93,6 +93,8 @@ struct Entry {
     range: ByteRange,
     /// Answers of the engine that are still to come.
     awaited: u8,
+    /// One of its questions was given up: it has no answer.
+    is_given_up: bool,
 }
 
 /// One client in its transmission phase.
@@ -170,12 +172,14 @@ impl Session {
         Ok((consumed, step))
     }
 
-    /// Gives up a request (of two questions: one of them) that the engine was not given.
+    /// Gives up a request (of two questions: one of them) that the engine was not given. What the other question finds is not
+    /// said: the client would take it for the whole answer.
     pub fn forget(&mut self, key: u32) {
+        self.table[key as usize / 2].is_given_up = true;
         self.settle(key);
     }
 
-    /// Appends the answer to a request, and says whether the reply's data follows on the wire.
+    /// Appends the answer to a request, unless it has none, and says whether the reply's data follows on the wire.
     /// `slices` and `extents` are the lists that `reply.data` refers to.
     ///
     /// Panics when the lower half of the tag is not the key of a request in flight.
@@ -188,6 +192,9 @@ impl Session {
     ) -> bool {
         let key = reply.tag.0 as u32;
         let (entry, is_last) = self.settle(key);
+        if entry.is_given_up {
+            return false;
+        }
         let mut result = result_of(reply.status);
         match entry.command {
             Command::BlockStatus => {
@@ -348,8 +355,8 @@ impl Session {
             Command::Disconnect => unreachable!("a disconnect takes no place"),
         };
         let awaited = 1 + u8::from(second.is_some());
-        let flags = header.flags;
-        let entry = Entry { cookie: header.cookie, command, flags, range, awaited };
+        let (cookie, flags, is_given_up) = (header.cookie, header.flags, false);
+        let entry = Entry { cookie, command, flags, range, awaited, is_given_up };
         let key = 2 * self.table.insert(entry) as u32;
         self.bytes_in_flight += bytes;
         match command {

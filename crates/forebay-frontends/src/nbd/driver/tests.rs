@@ -416,6 +416,27 @@ fn a_request_that_comes_as_the_disk_ends_has_no_answer_and_the_connection_closes
     client.sees_no_answer(&mut shard);
 }
 
+#[test]
+fn a_question_of_two_that_is_given_up_leaves_the_request_without_an_answer() {
+    let contexts = Contexts { allocation: true, state: true };
+    let mut shard = Shard::new(|config| config.requests_max = 4);
+    shard.disk.is_holding = true;
+    let mut client = shard.connect(Negotiated { structured_replies: true, contexts });
+    let mut other = shard.connect(simple());
+    for index in 0..3 {
+        other.ask(Command::Read, index * 8192, 8192);
+    }
+    shard.run("they have their places", |shard| shard.connections[1].in_flight() == 3);
+    client.ask(Command::BlockStatus, 0, 8192);
+    shard.run("the second question waits", |shard| shard.connections[0].wants_resume());
+    shard.connections[0].close(&mut shard.disk.cx());
+    shard.disk.is_holding = false;
+    for _ in 0..3 {
+        other.answer(&mut shard).data.unwrap();
+    }
+    client.sees_no_answer(&mut shard);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
