@@ -165,7 +165,14 @@ impl Session {
             }
             self.abort(device, key);
         }
-        if was_full && !self.is_window_full() && !answers {
+        if !answers {
+            self.note_open(was_full);
+        }
+    }
+
+    /// Tasks are gone without an answer by which an initiator whose window was full would learn that it may send again.
+    fn note_open(&mut self, was_full: bool) {
+        if was_full && !self.is_window_full() {
             self.late.push(Late::Open);
         }
     }
@@ -228,7 +235,9 @@ impl Session {
             |(key, task): &(u32, &Task)| self.is_arriving(*key) && task.phase == Phase::Aborted;
         let hit = self.tasks.iter().find(is_hit).map(|(key, _)| key);
         if let Some(key) = hit {
+            let was_full = self.is_window_full();
             self.retire(device, key);
+            self.note_open(was_full);
         }
     }
 

@@ -90,3 +90,25 @@ fn a_window_that_another_session_emptied_is_told_to_be_open_again() {
     assert_eq!(told[0].word(32), told[0].word(28).wrapping_add(WINDOW - 1), "all of it");
     assert!(called(&mut world, 1).is_empty(), "once");
 }
+
+#[test]
+fn a_window_that_opens_when_a_receive_has_ended_is_told_to_be_open_again() {
+    let mut world = World::new(Rules { initial_r2t: false, ..Rules::default() }, 2);
+    for tag in 0..WINDOW - 1 {
+        world.send(1, command(READ, tag, 1, 512), &[]);
+        world.sessions[1].start();
+    }
+    // The engine has them, and the last command has data that go straight to memory.
+    let asked = world.send(1, command(WRITE, 500, 1, 512), &[]);
+    let data = Pdu { data_len: 512, ..data_out(500, asked[0].word(20), 0, 0, true) };
+    assert!(world.feed(1, &data.encode()).unwrap().is_empty());
+    world.sessions[1].is_receiving_direct = true;
+    world.send(0, manage(6, 0), &[]);
+    assert!(called(&mut world, 1).is_empty(), "nothing is gone yet");
+    world.sessions[1].arrived(512, None);
+    world.sessions[1].receive_ended(&mut world.device);
+    let told = called(&mut world, 1);
+    assert_eq!((told[0].opcode, told[0].tag(), told[0].word(20)), (0x20, NO_TAG, NO_TAG));
+    assert_eq!(told[0].word(32), told[0].word(28), "one command");
+    assert!(called(&mut world, 1).is_empty(), "once");
+}
