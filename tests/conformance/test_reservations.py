@@ -285,6 +285,20 @@ def a_kill_anywhere_leaves_the_last_reservation_that_was_answered_or_the_one_und
 
 
 @test(forebay_only=True)
+def a_change_is_in_force_when_it_is_stored_even_if_no_initiator_is_left_by_then(bed):
+    disk = iscsi.start(bed, "file:" + bed.image("disk.raw", 16 * MIB), **flash(bed))
+    h, one = attach(disk), initiator(disk)
+    assert one.persistent(REGISTER, new_key=7, flags=APTPL) == GOOD
+    for _ in range(8):
+        for action, may_write in ((TAKE, False), (GIVE, True)):
+            data = struct.pack(">QQIBBH", 7, 0, 0, APTPL, 0, 0)
+            one.command(struct.pack(">BBBHIB", 0x5f, action, 1, 0, len(data), 0), write=len(data), data=data)
+            one.close()
+            eventually(lambda: refused(lambda: h.pwrite(b"N" * 4096, 65536)) != may_write, "it is in force", 10)
+            one = initiator(disk)
+
+
+@test(forebay_only=True)
 def a_disk_without_flash_promises_nothing(bed):
     disk = iscsi.start(bed)
     one = initiator(disk)

@@ -52,7 +52,7 @@ pub struct Port {
     pub access: Permission,
     /// Its clients wait.
     pub is_held: bool,
-    /// One of its clients has done something that others have to know of: the shard is to [wake](Client::wake) them.
+    /// Something has happened that its clients have to know of: the shard is to [wake](Client::wake) them.
     pub has_news: bool,
 }
 
@@ -173,7 +173,7 @@ impl Newcomer for Moved {
 /// 1. [`on_completion`](Client::on_completion) for completions with one of its tokens, and
 ///    [`resume`](Client::resume) when [`wants_resume`](Client::wants_resume) says so;
 /// 2. carry out the actions, [`on_reply`](Client::on_reply) for replies with its id; [`wake`](Client::wake) those of a disk
-///    of which a client [has news](Port::has_news);
+///    that [has news](Port::has_news);
 /// 3. [`flush`](Client::flush);
 /// 4. after all clients: `Engine::sent`. From 1 again without waiting while any
 ///    [`wants_resume`](Client::wants_resume) because of room that the flush made.

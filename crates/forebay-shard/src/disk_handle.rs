@@ -9,7 +9,7 @@ use forebay_core::config::{BackendTraits, Mode, Tuning};
 use forebay_core::engine::Growth;
 use forebay_core::observer::Observer;
 use forebay_core::stats::Latency;
-use forebay_frontends::client::{DiskId, Newcomer};
+use forebay_frontends::client::{DiskId, Newcomer, Port};
 use forebay_host::population::Wanted;
 use forebay_io::mailbox::SendError;
 use tokio::sync::oneshot;
@@ -151,6 +151,11 @@ impl DiskHandle {
     /// Something that the disk's clients have waited for has happened.
     pub fn wake(&self) {
         self.home.shard().answer(Command::Wake(self.id()));
+    }
+
+    /// Does something with the disk as its clients see it, on its shard: it must not take long.
+    pub fn visit(&self, work: impl FnOnce(&mut Port) + Send + 'static) {
+        self.tell(move |on| work(&mut on.disk.port));
     }
 
     /// Asks for a mode; the disk is in it some time later.

@@ -9,10 +9,12 @@
 //! So an aborted write is there before the next command looks, or never.
 //!
 //! ```text
-//! Session ──Outcome::Store──► Device ──► Keeper … ──answer──► Device, at the next call of any session ──note──► Session
+//! Session ──Outcome::Store──► Device ──► Keeper … ──answer, settle──► Device ──► the disk's port
+//!                                                                       └─note──► Session, if it is still there
 //! ```
-//! Reservations that are to outlive a restart are stored by a [`Keeper`], who may take his time. A session that waits for
-//! its answer is woken by whoever the keeper tells.
+//! Reservations that are to outlive a restart are stored by a [`Keeper`], who may take his time. What he has stored comes
+//! into force at the next call of any session, and at the latest when he has it [settled](super::driver::settle): all
+//! sessions may have gone meanwhile.
 //!
 //! [`Device::next_access`] says what a reservation leaves to the disk's clients of other
 //! protocols. The sessions ask it after everything that they do, before anything is sent.
@@ -109,8 +111,8 @@ type Stored = (usize, bool);
 
 /// Stores a unit's reservations where they outlive a restart.
 pub trait Keeper: Send + fmt::Debug {
-    /// Stores `state` durably, in place of what was stored before. `answer` takes whether that was done; then the sessions
-    /// of the unit are to be called. Must not wait.
+    /// Stores `state` durably, in place of what was stored before. `answer` takes whether that was done; then it is to be
+    /// [settled](super::driver::settle). Must not wait.
     fn keep(&mut self, state: Vec<u8>, answer: Box<dyn FnOnce(bool) + Send>);
 }
 
@@ -317,6 +319,13 @@ impl Device {
                 member.notes.push(Note::Stored(unit, response));
             }
         }
+    }
+
+    /// Lets what keepers have stored come into force; what is left to the other clients of a disk, unless it is not there.
+    pub fn settle(&mut self, disk: DiskId) -> Option<Permission> {
+        self.take_stored();
+        let unit = self.units.iter().find(|unit| unit.disk == disk)?;
+        Some(unit.logical.access_of_others())
     }
 
     /// A disk whose other clients may from now on what they might not before, or the other way round; `None` when

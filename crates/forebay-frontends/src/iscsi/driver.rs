@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_core::action::Span;
 use forebay_core::ids::Nanos;
 
-use crate::client::{Context, DiskId};
+use crate::client::{Context, DiskId, Port};
 use crate::link::Link;
 use crate::outbox::Outbox;
 
@@ -227,6 +227,16 @@ impl Connection {
         let is_quiet = self.phase == Phase::Open && self.session.pinged().is_none();
         if is_quiet { self.heard.plus(IDLE_MAX) } else { Nanos::NEVER }
     }
+}
+
+/// The keeper of a disk's reservations has answered: what he has stored comes into force, whether a session is left or not.
+/// To be called on the shard of the disk.
+pub fn settle(device: &SharedDevice, disk: DiskId, port: &mut Port) {
+    if let Some(access) = lock(device).settle(disk) {
+        port.access = access;
+    }
+    // A session may wait for the answer.
+    port.has_news = true;
 }
 
 fn lock(device: &SharedDevice) -> MutexGuard<'_, Device> {

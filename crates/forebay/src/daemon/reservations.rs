@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!   start   Pool ──state──► Kept ──restore──► logical unit;  what is left to others ──► the disk's port
-//!   served  logical unit ──Keeper──► owner of the pool (its thread) ──durable──► the target's device ──► answer
+//!   served  logical unit ──Keeper──► owner of the pool (its thread) ──durable──► the disk's shard: target's device, port
 //! ```
 //! **Invariant:** a disk whose reservations cannot be read is not served: nobody knows who may write to it. An
 //! administrator gives them up with `disk resolve --discard-reservations`.
 
+use std::sync::{Mutex, Weak};
+
 use forebay_core::flash_pool::DiskNumber;
 use forebay_core::flash_pool::reservations::STATE_MAX;
 use forebay_frontends::client::Permission;
-use forebay_frontends::iscsi::device::Keeper;
+use forebay_frontends::iscsi::device::{Device, Keeper};
+use forebay_frontends::iscsi::driver;
 use forebay_frontends::scsi::{self, LogicalUnit};
 
 use forebay_host::events::Severity;
@@ -79,9 +82,9 @@ impl Kept {
         unit.restore(&self.state).expect("it was restored once, to look at it");
     }
 
-    /// Who keeps what the unit of `disk` has from now on.
-    pub(super) fn keeper(&self, disk: DiskHandle) -> Box<dyn Keeper> {
-        Box::new(PoolKeeper { number: self.number, owner: self.owner.clone(), disk })
+    /// Who keeps what the unit of `disk` has from now on, which is one of `device`.
+    pub(super) fn keeper(&self, disk: DiskHandle, device: Weak<Mutex<Device>>) -> Box<dyn Keeper> {
+        Box::new(PoolKeeper { number: self.number, owner: self.owner.clone(), disk, device })
     }
 }
 
@@ -91,14 +94,21 @@ struct PoolKeeper {
     number: DiskNumber,
     owner: PoolHandle,
     disk: DiskHandle,
+    /// It has this keeper.
+    device: Weak<Mutex<Device>>,
 }
 
 impl Keeper for PoolKeeper {
     fn keep(&mut self, state: Vec<u8>, answer: Box<dyn FnOnce(bool) + Send>) {
-        let disk = self.disk.clone();
+        let (disk, device) = (self.disk.clone(), self.device.clone());
         let told = move |is_stored| {
             answer(is_stored);
-            disk.wake();
+            let id = disk.id();
+            disk.visit(move |port| {
+                if let Some(device) = device.upgrade() {
+                    driver::settle(&device, id, port);
+                }
+            });
         };
         self.owner.reserve(self.number, state, Box::new(told));
     }

@@ -1,8 +1,9 @@
 //! A connection over a socket pair, on the real reactor, whose tasks come to no engine.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use forebay_core::action::{Actions, Reply, ReplyData};
@@ -16,7 +17,7 @@ use forebay_io::arena::Arena;
 use forebay_io::reactor::{Reactor, Token};
 
 use super::super::codec::{Command, HEADER, Pdu, Request};
-use super::super::device::Unit;
+use super::super::device::{Keeper, Unit};
 use super::super::login::Established;
 use super::super::negotiate::Rules;
 use super::*;
@@ -249,4 +250,60 @@ fn a_write_same_that_finds_no_place_waits_and_gives_the_engine_nothing_to_do() {
     let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
     assert!(!client.resume(&mut cx), "it waits");
     assert!(!disk.0.engine.wants_to_proceed(), "nothing has changed");
+}
+
+type Answered = Box<dyn FnOnce(bool) + Send>;
+
+/// Hands on whom to answer.
+#[derive(Debug)]
+struct Later(mpsc::Sender<Answered>);
+
+impl Keeper for Later {
+    fn keep(&mut self, _state: Vec<u8>, answer: Answered) {
+        self.0.send(answer).unwrap();
+    }
+}
+
+#[test]
+fn a_change_that_is_stored_when_no_session_is_left_is_in_force_for_other_clients() {
+    // REGISTER AND IGNORE EXISTING KEY, and RESERVE of Write Exclusive, which are to outlive a restart.
+    let reserve_out = |cmd_sn, action, kind, keys: [u64; 2]| {
+        let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0];
+        let list = [&keys.map(u64::to_be_bytes).concat()[..], &[0, 0, 0, 0, 1, 0, 0, 0]].concat();
+        command(cmd_sn, cdb, &list)
+    };
+    let register = reserve_out(1, 6, 0, [0, 7]);
+    let (mut peer, newcomer) = session([command(0, [0; 16], &[]), register].concat());
+    let (sender, answers) = mpsc::channel();
+    let device = newcomer.device.clone();
+    let export = Export { store_max: 4008, ..Export::new("db", 16 << 20) };
+    lock(&device).units[0].logical = LogicalUnit::new(export);
+    lock(&device).units[0].keeper = Some(Box::new(Later(sender)));
+    let mut reactor = Reactor::new(8, None).unwrap();
+    let mut disk = OneDisk(disk(&mut reactor));
+    let tokens = Tokens { recv: Token(0), send: Token(1) };
+    let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+    let mut client = Box::new(newcomer).start(&mut cx, 0, tokens).unwrap();
+    answers.try_recv().unwrap()(true);
+    settle(&device, DiskId(0), &mut disk.0);
+    assert!(std::mem::take(&mut disk.0.has_news) && disk.0.access == Permission::All);
+    let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+    client.wake(&mut cx);
+    // The initiator leaves before the second change is stored.
+    peer.write_all(&reserve_out(2, 1, 1, [7, 0])).unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
+    let mut completions = Vec::new();
+    while !client.is_done() {
+        let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+        client.flush(&mut cx);
+        reactor.wait(None, &mut completions).unwrap();
+        let mut cx = Context { now: Nanos(0), reactor: &mut reactor, disks: &mut disk };
+        completions.drain(..).for_each(|completion| client.on_completion(&mut cx, completion));
+        client.flush(&mut cx);
+    }
+    drop(client);
+    answers.try_recv().unwrap()(true);
+    assert_eq!(disk.0.access, Permission::All);
+    settle(&device, DiskId(0), &mut disk.0);
+    assert_eq!(disk.0.access, Permission::Reads);
 }

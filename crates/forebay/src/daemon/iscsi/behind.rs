@@ -74,7 +74,7 @@ impl Behind {
         }
         // It may have ended while an address was bound.
         anyhow::ensure!(disk.handle.is_open(), "the disk is ending");
-        let (handle, unit) = (disk.handle.clone(), unit(spec, number, disk));
+        let (handle, unit) = (disk.handle.clone(), self.unit(spec, number, disk));
         let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         anyhow::ensure!(
             device.has_room_for(unit.lun),
@@ -104,6 +104,24 @@ impl Behind {
         handles.iter().for_each(DiskHandle::wake);
         handles.push(handle);
         Ok(())
+    }
+
+    /// A disk as logical unit `number` of the target.
+    fn unit(&self, spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Unit {
+        let UnitDisk { mut export, kept, handle } = disk;
+        export.ports = vec![scsi::Port {
+            relative: PORT,
+            group: PORTAL_GROUP,
+            target: spec.target.0.clone(),
+            portal_group: PORTAL_GROUP,
+        }];
+        let device = Arc::downgrade(&self.device);
+        Unit {
+            lun: Lun::new(number).expect("the configuration was checked"),
+            disk: handle.id(),
+            keeper: kept.as_ref().map(|kept| kept.keeper(handle, device)),
+            logical: logical(export, kept),
+        }
     }
 
     pub(super) fn detach(&self, disk: &DiskHandle) {
@@ -147,23 +165,6 @@ pub(super) fn target(spec: &IscsiSpec) -> Result<Target> {
         mutual_chap,
         ..Target::new(&spec.target.0)
     })
-}
-
-/// A disk as logical unit `number` of a target.
-fn unit(spec: &IscsiSpec, number: u16, disk: UnitDisk) -> Unit {
-    let UnitDisk { mut export, kept, handle } = disk;
-    export.ports = vec![scsi::Port {
-        relative: PORT,
-        group: PORTAL_GROUP,
-        target: spec.target.0.clone(),
-        portal_group: PORTAL_GROUP,
-    }];
-    Unit {
-        lun: Lun::new(number).expect("the configuration was checked"),
-        disk: handle.id(),
-        keeper: kept.as_ref().map(|kept| kept.keeper(handle)),
-        logical: logical(export, kept),
-    }
 }
 
 /// A disk's logical unit, with the reservations that it had.
