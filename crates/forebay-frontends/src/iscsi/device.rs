@@ -321,11 +321,14 @@ impl Device {
         }
     }
 
-    /// Lets what keepers have stored come into force; what is left to the other clients of a disk, unless it is not there.
+    /// Lets what keepers have stored come into force; what is left to the other clients of a disk, who are told. `None`: no
+    /// unit has it.
     pub fn settle(&mut self, disk: DiskId) -> Option<Permission> {
         self.take_stored();
-        let unit = self.units.iter().find(|unit| unit.disk == disk)?;
-        Some(unit.logical.access_of_others())
+        let unit = self.units.iter().position(|unit| unit.disk == disk)?;
+        let access = self.units[unit].logical.access_of_others();
+        self.beside[unit].told = access;
+        Some(access)
     }
 
     /// A disk whose other clients may from now on what they might not before, or the other way round; `None` when

@@ -18,7 +18,7 @@
 //!
 //! **Invariant:** memory that a receive may still write to is not given back before the receive has
 //! ended. **Invariant:** the lock around the [`Device`] is never contended but by whoever asks for statistics:
-//! all sessions of a target live on one shard, and go to another one together.
+//! all sessions of a target live on one shard, and go to another one together. What keepers have stored is settled there, too.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

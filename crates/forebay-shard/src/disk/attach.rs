@@ -109,7 +109,8 @@ impl ShardDisk {
                 actions: Actions::with_capacity(BATCH),
                 access,
                 is_held: false,
-                has_news: false,
+                // Who comes from a disk before this one may wait for an answer.
+                has_news: true,
             },
             storage: Storage {
                 backend,

@@ -306,4 +306,5 @@ fn a_change_that_is_stored_when_no_session_is_left_is_in_force_for_other_clients
     assert_eq!(disk.0.access, Permission::All);
     settle(&device, DiskId(0), &mut disk.0);
     assert_eq!(disk.0.access, Permission::Reads);
+    assert_eq!(lock(&device).next_access(), None, "what is told once is compared with later");
 }
