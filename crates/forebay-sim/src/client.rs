@@ -417,6 +417,7 @@ impl World<'_> {
             }
         }
         assert_eq!(bytes.len() as u64, range.len(), "a read of another length");
+        self.coverage.reads_unsettled += u64::from(self.engine.is_unsettled());
         let seen = self.oracle.observe(arrival, range, &bytes);
         seen.unwrap_or_else(|wrong| panic!("read {arrival} of {range:?}: {wrong}"));
     }

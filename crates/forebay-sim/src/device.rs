@@ -20,8 +20,9 @@
 //!
 //! When the engine's process dies and its host lives, I/Os in flight are executed, wholly, in
 //! part or not, *before* the next engine starts: the kernel finishes or cancels the I/O of a
-//! process. Nothing of an earlier engine lands later. When the host dies, primary storage also
-//! loses its volatile data.
+//! process. Where a run has a fence time, changes of primary storage may also land up to so long
+//! afterwards. When the host dies, primary storage also loses its volatile data, and nothing lands
+//! later.
 //!
 //! Flash fails reads, and writes after a prefix. It rots bits, on the medium or on the way. It
 //! drops a write that it acknowledged, hangs, or dies for good. It has no volatile cache in the
@@ -40,6 +41,10 @@ use forebay_core::status::IoStatus;
 use crate::oracle::sectors;
 use crate::rng::Rng;
 use crate::stamp::{self, Version};
+
+mod late;
+
+pub use late::changes;
 
 /// How often something goes wrong, per 1000 I/Os, and how long things take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,6 +170,8 @@ pub struct Device {
     pub progress: (Sequence, Sequence),
     /// What the other copy of that says.
     pub progress_before: (Sequence, Sequence),
+    /// What a dead process had sent and has not landed.
+    late: BTreeMap<u64, Pending>,
     rng: Rng,
 }
 
@@ -195,6 +202,7 @@ impl Device {
             discards: Discards::ByChance,
             progress: (Sequence(0), Sequence(0)),
             progress_before: (Sequence(0), Sequence(0)),
+            late: BTreeMap::new(),
             rng,
         }
     }

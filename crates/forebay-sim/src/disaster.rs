@@ -6,7 +6,7 @@ use forebay_core::ids::Nanos;
 use forebay_core::stats::LogState;
 use forebay_core::status::IoStatus;
 
-use crate::device::Effect;
+use crate::device::{Effect, changes};
 use crate::epochs::Trust;
 use crate::planted::Planted;
 use crate::pool::StagedGroup;
@@ -99,7 +99,7 @@ impl World<'_> {
     }
 
     /// Ends in order in the middle of everything, as far as that comes in a while, and starts again. Perhaps power fails in between.
-    fn end_in_order(&mut self) {
+    pub(crate) fn end_in_order(&mut self) {
         self.log.line(self.now, || "ends in order".into());
         self.coverage.ends_in_order += 1;
         (self.is_ending, self.clients.are_away) = (true, true);
@@ -122,6 +122,7 @@ impl World<'_> {
                 self.pool.log_end = self.engine.log_end().expect("there is a log");
                 self.coverage.ends_noted += 1;
             }
+            self.former.has_ended = self.engine.is_idle();
         }
         let power = self.chance.chance(300);
         self.crash(power);
@@ -162,12 +163,14 @@ impl World<'_> {
     }
 
     /// Primary storage forgets what is volatile; I/Os in flight fail, or are done again on a new session.
-    fn lose_session(&mut self) {
+    pub(crate) fn lose_session(&mut self) {
         self.log.line(self.now, || "session lost".into());
         self.coverage.sessions_lost += 1;
         self.carry_out();
         self.land_some(Target::Backend, false);
-        let trust = self.epochs.trust;
+        // Beside a log, what is lost is lost: flushes say so, and no destaging brings it back.
+        let logs = self.engine.mode().logs();
+        let trust = if logs { self.epochs.trust } else { Trust::Nothing };
         self.lose(true);
         self.epochs.trust = trust;
         self.check_prefix_when_flushed();
@@ -230,6 +233,9 @@ impl World<'_> {
         for (&number, in_flight) in &mut self.ios {
             let pending = &mut in_flight.pending;
             let lands = in_flight.target == target && !pending.executed;
+            let waits =
+                self.former.is_unanswered && target == Target::Backend && changes(&pending.io);
+            let lands = lands && !(waits && !host && self.chance.chance(700));
             if lands && pending.io.op != IoOp::Flush && self.rng.chance(500) {
                 if self.rng.chance(300) {
                     pending.effect =
@@ -263,6 +269,7 @@ impl World<'_> {
             true => self.carry_out(),
             false => self.carry_out_once(),
         }
+        self.end_former();
         self.forgive_an_unnoted_loss();
         self.land_some(Target::Backend, host);
         self.land_some(Target::Log, host);
@@ -270,9 +277,13 @@ impl World<'_> {
         self.land_some(Target::Ring, host);
         self.land_some(Target::Journal, host);
         self.coverage.note_engine(&self.engine);
+        let mut left = Vec::new();
         for (number, in_flight) in std::mem::take(&mut self.ios) {
             if in_flight.target == Target::Backend && in_flight.pending.executed {
                 self.backend.complete(number, &in_flight.pending);
+            } else if in_flight.target == Target::Backend {
+                left.push((number, in_flight.pending));
+                continue;
             }
             if in_flight.target == Target::Journal && in_flight.pending.executed {
                 let journal = self.journal.as_mut().expect("it has one");
@@ -284,6 +295,10 @@ impl World<'_> {
         self.clients.forget_all(&mut self.oracle);
         let logged = self.setup.config.write_log.is_some();
         let trust = if self.engine.mode().logs() { self.epochs.trust } else { Trust::Nothing };
+        match host {
+            true => self.backend.settle(),
+            false => left.into_iter().for_each(|(number, pending)| self.leave(number, pending)),
+        }
         if host {
             self.pool.device.lose_power();
             self.flash_loses_power();
@@ -359,7 +374,8 @@ impl World<'_> {
             Event::Lease | Event::Renewal(_) | Event::Staging => false,
             Event::Void | Event::Revoke | Event::Compared(..) => false,
             Event::RevokeJournal | Event::Late(_) | Event::Memory(..) => false,
-            Event::PowerLoss | Event::Resume => false,
+            Event::PowerLoss | Event::Resume | Event::Settled | Event::Death => false,
+            Event::Land(_) => true,
         });
         self.actions.clear();
         // Another cache than before: a ring of the former one is not to be believed.
@@ -381,6 +397,7 @@ impl World<'_> {
             self.make_engine(None);
         }
         self.begin_memory();
+        self.begin_unsettled();
         if trust.min(self.epochs.trust) != Trust::Nothing {
             self.check_order();
         }

@@ -13,7 +13,7 @@ use forebay_core::ids::{IoId, Nanos, SegmentId};
 use forebay_core::sealed::crc32c;
 use forebay_core::status::IoStatus;
 
-use crate::device::Effect;
+use crate::device::{Effect, changes};
 use crate::epochs::Trust;
 use crate::memory::Claim;
 use crate::oracle::sectors;
@@ -225,6 +225,15 @@ impl World<'_> {
             }
             _ => io,
         };
+        match self.holds(&io) {
+            true => self.hold(number, io, data, checksums),
+            false => self.issue(number, io, data, checksums),
+        }
+    }
+
+    /// Gives it to its device.
+    pub(crate) fn issue(&mut self, number: u64, io: Io, data: Vec<u8>, checksums: Vec<u32>) {
+        self.die_with(&io);
         let device = match io.target {
             Target::Backend => &mut self.backend,
             Target::Flash => &mut self.flash,
@@ -343,9 +352,7 @@ impl World<'_> {
                 journal.device.execute(number, &mut in_flight.pending);
             }
         }
-        let changes =
-            matches!(io.op, IoOp::Write { .. } | IoOp::Discard | IoOp::WriteZeroes { .. });
-        if io.target == Target::Backend && changes {
+        if io.target == Target::Backend && changes(&io) {
             self.check_claims(io.range);
         }
     }

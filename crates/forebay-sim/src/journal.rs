@@ -92,6 +92,7 @@ impl Medium for Direct<'_> {
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Died> {
         self.step()?;
+        self.device.settle();
         if !self.skips_writes {
             self.device.overwrite(u64::MAX, at, bytes);
         }
@@ -100,6 +101,7 @@ impl Medium for Direct<'_> {
 
     fn zero(&mut self, range: ByteRange) -> Result<(), Died> {
         self.step()?;
+        self.device.settle();
         self.device.overwrite(u64::MAX, range.start, &vec![0; range.len() as usize]);
         Ok(())
     }

@@ -43,6 +43,8 @@ pub enum Kind {
     Mixed,
     /// Caches that hardly any start believes.
     Cold,
+    /// Primary storage that carries out late what a dead process had sent.
+    Unsettled,
     /// Short runs without a crash.
     Short,
     /// Short runs that crash once, and once more while they recover.
@@ -72,6 +74,7 @@ impl Kind {
             Kind::Crowd => long(setup::CROWDED),
             Kind::Mixed => long(setup::MIXED),
             Kind::Cold => long(setup::COLD),
+            Kind::Unsettled => long(setup::UNSETTLED),
             Kind::Short => short_run(seed, None, log),
             Kind::Crash => crash(seed, log),
             Kind::Administrator => administrator(seed, log),

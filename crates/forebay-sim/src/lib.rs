@@ -41,8 +41,7 @@
 //! | [`kind`], [`trace`] | runs by name, and the trace of actions that survives renames |
 //! | [`sweep`], [`burst`] | something else: figures in virtual time ([`forebay_timed`]) |
 //!
-//! **Limits.** Misdirected writes, and an I/O of a killed process that lands after its successor
-//! started, are not modelled. `docs/internals/simulation.md` has the whole list.
+//! **Limits.** Misdirected writes are not modelled. `docs/internals/simulation.md` has the whole list.
 
 #![forbid(unsafe_code)]
 
@@ -72,6 +71,7 @@ pub mod stamp;
 pub mod sweep;
 pub mod trace;
 mod tuning;
+mod unsettled;
 mod warm;
 pub mod workload;
 mod world;

@@ -14,18 +14,21 @@
 //! acknowledged becomes `base`, and what arrived before it is gone. A flush that is acknowledged clears what was
 //! old when it was submitted; the loss of volatile bytes may bring back only what is left.
 //!
+//! What a dead process had sent may land *late*: its version stays open although reads return others, until it lands. A
+//! read that arrived before that may have seen either.
+//!
 //! After a loss of acknowledged bytes the oracle keeps a *debt*: a flush that covers them has to
 //! fail before one may succeed. A flush that failed before the loss leaves no debt: it has
 //! reported its bytes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_core::geometry::{ByteRange, SECTOR};
 
 use crate::stamp::{self, Version};
 
 /// A version that is not known to be there, or not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Open {
     arrival: u64,
     version: Version,
@@ -33,13 +36,18 @@ struct Open {
     drifts: bool,
     /// If it is there, it stays there.
     durable: bool,
+    /// A dead process had sent it: nobody was answered, and no flush covers it.
+    is_unanswered: bool,
 }
+
+/// What a flush is to cover is older than this.
+const NO_FLUSH: u64 = u64::MAX;
 
 /// A version that may come back.
 #[derive(Clone, Copy, Debug)]
 struct Old {
     version: Version,
-    /// Number of the acknowledgement that made it old.
+    /// Number of the acknowledgement that made it old, or [`NO_FLUSH`].
     by: u64,
     /// Arrival of the request whose version made it old.
     behind: u64,
@@ -54,6 +62,8 @@ struct Sector {
     based_on: u64,
     open: Vec<Open>,
     old: Vec<Old>,
+    /// Arrivals before this one may have seen what was there before something landed late.
+    landed_at: u64,
 }
 
 /// Acknowledged writes that primary storage lost, by the numbers of their acknowledgements.
@@ -69,6 +79,8 @@ pub struct Oracle {
     sectors: Vec<Sector>,
     /// Sectors with old versions.
     with_old: BTreeSet<u64>,
+    /// By sector, what may land late.
+    late: BTreeMap<u64, Version>,
     acknowledgements: u64,
     /// Acknowledgements up to here are from engines before the present one, or a flush of them failed.
     told: u64,
@@ -88,6 +100,7 @@ impl Oracle {
         Oracle {
             sectors: vec![Sector { base: version, ..Sector::default() }; (size / SECTOR) as usize],
             with_old: BTreeSet::new(),
+            late: BTreeMap::new(),
             acknowledgements: 0,
             told: 0,
             loss_at: 0,
@@ -102,7 +115,7 @@ impl Oracle {
                 arrival,
                 version,
                 drifts,
-                durable: false,
+                ..Open::default()
             });
         }
     }
@@ -136,6 +149,10 @@ impl Oracle {
             } else {
                 let before = sector.open[..position].iter().map(|open| open.version);
                 let before = before.chain([sector.base]);
+                // A flush covers this one, and with it what was there before.
+                for old in sector.old.iter_mut().filter(|old| old.by == NO_FLUSH) {
+                    old.by = by;
+                }
                 sector.old.extend(before.map(|version| Old { version, by, behind: arrival }));
                 self.with_old.insert(index);
             }
@@ -185,6 +202,9 @@ impl Oracle {
             if at > end {
                 break;
             }
+            if arrival <= self.sectors[index as usize].landed_at {
+                continue;
+            }
             // What is open of itself is not there yet.
             let before = arrival - 1;
             if end >= at + SECTOR {
@@ -229,6 +249,29 @@ impl Oracle {
         newest.unwrap_or(sector.base)
     }
 
+    /// A process died, and these sectors may yet become what it had sent.
+    pub fn expect_late(&mut self, sectors: impl IntoIterator<Item = (u64, Option<Version>)>) {
+        for (index, version) in sectors {
+            let Some(version) = version else { continue };
+            self.late.insert(index, version);
+            let open = self.sectors[index as usize].open.iter_mut();
+            open.filter(|open| open.version == version).for_each(|open| open.is_unanswered = true);
+        }
+    }
+
+    /// What was expected in `range` has landed, as far as it does; reads that arrived up to `arrival` may have come before.
+    pub fn landed(&mut self, arrival: u64, range: ByteRange) {
+        for index in sectors(range) {
+            self.late.remove(&index);
+            self.sectors[index as usize].landed_at = arrival;
+        }
+    }
+
+    /// Nothing lands any more.
+    pub fn settled(&mut self) {
+        self.late.clear();
+    }
+
     /// It changed nothing: it was refused, or never tried.
     pub fn withdraw(&mut self, arrival: u64, range: ByteRange) {
         for index in sectors(range) {
@@ -250,7 +293,7 @@ impl Oracle {
                     self.allowed(index)
                 ));
             };
-            if arrival > self.loss_at {
+            if arrival > self.loss_at.max(self.sectors[index as usize].landed_at) {
                 self.collapse(arrival, index, version)?;
             }
         }
@@ -266,7 +309,7 @@ impl Oracle {
         match sector.open.iter().rev().find(matches).copied() {
             Some(seen) => {
                 self.acknowledgements += 1;
-                let by = self.acknowledgements;
+                let by = if seen.is_unanswered { NO_FLUSH } else { self.acknowledgements };
                 if !seen.durable {
                     let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
                     let before = before.map(|open| open.version).chain([sector.base]);
@@ -286,7 +329,9 @@ impl Oracle {
             }
         }
         // Everything that arrived before this read has ended: it is in `base`, or never was.
-        let under_way = |open: &Open| open.arrival > arrival || open.drifts;
+        let late = self.late.get(&index);
+        let under_way =
+            |open: &Open| open.arrival > arrival || open.drifts || late == Some(&open.version);
         self.sectors[index as usize].open.retain(under_way);
         Ok(())
     }
@@ -367,8 +412,7 @@ impl Oracle {
                         Some(Debt { first: debt.first.min(lost), last: debt.last.max(lost) });
                 }
                 // A write around it may still bring it back.
-                let before =
-                    Open { arrival: 0, version: sector.base, drifts: false, durable: false };
+                let before = Open { version: sector.base, ..Open::default() };
                 sector.open.insert(0, before);
                 (sector.base, sector.acknowledged) = (version, 0);
             }
@@ -395,7 +439,8 @@ impl Oracle {
     /// True when every byte of `range` may read as zeroes for a request with this arrival.
     pub fn may_be_zero(&self, arrival: u64, range: ByteRange) -> bool {
         let allowed = |sector: &Sector| {
-            sector.base == stamp::ZEROES
+            arrival <= sector.landed_at
+                || sector.base == stamp::ZEROES
                 || sector.open.iter().any(|open| open.version == stamp::ZEROES)
         };
         arrival <= self.loss_at || sectors(range).all(|s| allowed(&self.sectors[s as usize]))

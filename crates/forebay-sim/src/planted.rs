@@ -72,6 +72,10 @@ pub enum Planted {
     ForgottenParts,
     /// A run writes its ring under the generation of the one before, so that pages beyond a gap count again.
     RevivedPages,
+    /// The engine is not told that primary storage may still carry out what a dead process had sent.
+    EarlySettled,
+    /// Changes do not wait until that is over.
+    UnheldChange,
 }
 
 impl Planted {
@@ -133,6 +137,9 @@ impl Planted {
 
     /// Those that a mode finds that is changed often.
     pub const BY_SWITCH: [Planted; 1] = [Planted::ForgottenParts];
+
+    /// Those that primary storage finds that carries out late what a dead process had sent.
+    pub const BY_LANDING: [Planted; 2] = [Planted::EarlySettled, Planted::UnheldChange];
 
     /// Those that a log finds whose flash returns wrong bytes.
     pub const BY_ROT: [Planted; 1] = [Planted::UncheckedLog];

@@ -184,6 +184,7 @@ impl Pool {
         let mut found = self.recover(staged);
         if found.lacks_what_was_sent() && planted != Planted::ForgottenParts {
             // Before the log forgets it: the next start would not know.
+            primary.settle();
             primary.flush_all();
             self.step()?;
         }
@@ -354,6 +355,7 @@ impl World<'_> {
                 self.epochs.trust = Trust::Nothing;
                 self.pool.device.lose_power();
                 self.flash_loses_power();
+                self.backend.settle();
                 self.backend.lose(true);
                 if let Some(journal) = &mut self.journal {
                     journal.device.lose(true);

@@ -14,7 +14,7 @@ use crate::workload::Load;
 
 mod kinds;
 
-use kinds::{crowd, discard_much, let_log_die, mix, resize_flash, start_cold, tear_ring};
+use kinds::{crowd, discard_much, let_log_die, linger, mix, resize_flash, start_cold, tear_ring};
 pub(crate) use kinds::{race, restart_often, switch_often};
 
 /// A flight recorder of 128 requests, which are written over all the time.
@@ -67,6 +67,8 @@ pub struct Setup {
     pub ring_tears: bool,
     /// So many of 1000 starts cannot prove that the cache is current, and begin another ring.
     pub cold_starts: u32,
+    /// What a dead process had sent may land so long after the next start, which holds its changes back until then.
+    pub fence: Option<Nanos>,
     /// Usual latency of the ring at most.
     pub ring_latency_max: Nanos,
     /// Deadlines may be noticed so late.
@@ -116,17 +118,22 @@ pub const MIXED: u64 = 1 << 51;
 /// Seeds from here on are of caches that hardly any start believes, and of rings that are slow to say anything.
 pub const COLD: u64 = 1 << 52;
 
+/// Seeds from here on are of primary storage that carries out late what a dead process had sent.
+pub const UNSETTLED: u64 = 1 << 53;
+
 /// The first seeds of all kinds of long runs.
-pub const KINDS: [u64; 14] = [
+pub const KINDS: [u64; 15] = [
     0, RESTARTING, COMPARING, DYING, ROTTING, TEARING, DISCARDING, SWITCHING, JOURNALED, TUNED,
-    RESIZED, CROWDED, MIXED, COLD,
+    RESIZED, CROWDED, MIXED, COLD, UNSETTLED,
 ];
 
 /// The setup of a seed, and the generator that the run goes on with.
 pub fn of_seed(seed: u64) -> (Setup, Rng) {
     let mut rng = Rng::new(seed);
     let mut setup = setup(&mut rng);
-    if seed >= COLD {
+    if seed >= UNSETTLED {
+        linger(&mut rng, &mut setup);
+    } else if seed >= COLD {
         restart_often(&mut rng, &mut setup);
         start_cold(&mut rng, &mut setup);
     } else if seed >= MIXED {
@@ -237,6 +244,7 @@ pub fn setup(rng: &mut Rng) -> Setup {
         discards: Discards::ByChance,
         ring_tears: false,
         cold_starts: 0,
+        fence: None,
         ring_latency_max: Nanos::from_micros(100),
         late_max: Nanos::from_millis(3),
         stamped: rng.chance(700),

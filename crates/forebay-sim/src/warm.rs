@@ -201,6 +201,8 @@ impl World<'_> {
                     }
                     self.coverage.resized_warm += u64::from(!goes_on && kept > 0);
                     self.coverage.warm_restarts += 1;
+                    self.coverage.warm_unsettled +=
+                        u64::from(self.backend.is_unsettled() && kept > 0);
                     self.coverage.blocks_kept += restored.kept;
                     self.coverage.blocks_dropped += restored.found - restored.kept;
                     return;
@@ -319,6 +321,7 @@ impl World<'_> {
     fn begin(&mut self, nonce: u64, log: Option<(&RecoveredLog, Tail)>) {
         if let Some(ring) = &mut self.setup.config.ring {
             (ring.nonce, ring.generation) = (nonce, self.ring.generation);
+            ring.is_unanswered = self.former.is_unanswered;
         }
         self.engine = Engine::new(self.setup.config).expect("a configuration that works");
         if let Some((found, tail)) = log {
@@ -380,6 +383,7 @@ impl World<'_> {
             self.pool.log_end = self.engine.log_end().expect("there is a log");
         }
         self.coverage.restarts_in_order += 1;
+        self.former.has_ended = self.engine.is_idle();
         let power = self.chance.chance(500);
         self.crash(power);
         self.begin_memory();

@@ -32,6 +32,7 @@ use crate::rng::Rng;
 use crate::setup::{self, Setup};
 use crate::short::Points;
 use crate::stamp;
+use crate::unsettled::Former;
 use crate::warm::{Dropped, RingMedium};
 use crate::workload::Workload;
 use forebay_timed::queue::Queue;
@@ -95,6 +96,12 @@ pub(crate) enum Event {
     Visit,
     /// Destaging that was paused goes on.
     Resume,
+    /// What a dead process had sent takes effect.
+    Land(u64),
+    /// Nothing of a former process can do so any more.
+    Settled,
+    /// The process dies.
+    Death,
 }
 
 /// An I/O in flight on a device.
@@ -123,6 +130,7 @@ pub(crate) struct World<'a> {
     /// Writes in place that were reported and not made (planted bug).
     pub late: BTreeMap<u64, Pending>,
     pub dropped: Dropped,
+    pub former: Former,
     pub asked_flush: Option<AskedFlush>,
     pub ios: BTreeMap<u64, InFlight>,
     pub ios_issued: u64,
@@ -218,6 +226,7 @@ impl<'a> World<'a> {
             journal: JournalMedium::new(&setup, Rng::new(setup.seed ^ JOURNAL).fork()),
             late: BTreeMap::new(),
             dropped: Dropped::default(),
+            former: Former::default(),
             asked_flush: None,
             ring: RingMedium::new(Rng::new(setup.seed).fork()),
             log,
@@ -366,7 +375,7 @@ impl<'a> World<'a> {
             // Nobody asks for anything any more.
             Event::Disaster | Event::Mode | Event::Tune | Event::PowerLoss if self.is_ending => {}
             Event::Resize | Event::ResizeFlash | Event::DropCache if self.is_ending => {}
-            Event::Visit | Event::Resume if self.is_ending => {}
+            Event::Visit | Event::Resume | Event::Death if self.is_ending => {}
             Event::Execute(number, attempt) => self.execute(number, attempt, false),
             Event::Complete(number, attempt) => self.complete(number, attempt),
             Event::Compared(id, found) => {
@@ -391,6 +400,9 @@ impl<'a> World<'a> {
             Event::PowerLoss => self.tear_ring(),
             Event::Visit => self.on_visit(),
             Event::Resume => self.on_resume(),
+            Event::Land(number) => self.on_land(number),
+            Event::Settled => self.on_settled(),
+            Event::Death => self.die_soon(),
         }
     }
 

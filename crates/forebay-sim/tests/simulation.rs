@@ -2,7 +2,7 @@
 
 use forebay_sim::setup::{
     COLD, COMPARING, CROWDED, DISCARDING, DYING, JOURNALED, MIXED, RESIZED, RESTARTING, ROTTING,
-    SWITCHING, TEARING, TUNED,
+    SWITCHING, TEARING, TUNED, UNSETTLED,
 };
 use forebay_sim::{Coverage, Outcome, Planted, run_seed};
 
@@ -45,7 +45,8 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
     coverage.add(&other.join().expect("no seed fails"));
     // Actions with a fault in their way have runs of their own: `actions.rs`.
     // And clients that compare and write: seeds from `COMPARING` on, logs that die: from `DYING` on, and
-    // journals: from `JOURNALED` on, settings that change: from `TUNED` on, and other sizes of flash: from `RESIZED` on.
+    // journals: from `JOURNALED` on, settings that change: from `TUNED` on, other sizes of flash: from `RESIZED` on, and
+    // what lands late: from `UNSETTLED` on.
     let elsewhere = [
         "trials",
         "busy_ends",
@@ -74,6 +75,11 @@ fn thousands_of_seeds_break_no_rule_and_reach_every_state() {
         "resized_warm",
         "flash_resizes",
         "flash_shrunk",
+        "landed_late",
+        "reads_unsettled",
+        "changes_held",
+        "unsettled_deaths",
+        "warm_unsettled",
     ];
     for (name, count) in coverage.rows().into_iter().filter(|(name, _)| !elsewhere.contains(name)) {
         assert!(count > 0, "no run had any {name}");
@@ -170,6 +176,17 @@ fn whatever_is_written_a_ring_that_began_anew_claims_nothing_else_at_any_instant
     let coverage = pass_all((COLD..).take(150));
     assert!(coverage.claims_checked > 4000 && coverage.marks_waited_for > 1000, "{coverage:?}");
     assert!(coverage.crashes > 300 && coverage.warm_restarts > 50, "{coverage:?}");
+}
+
+#[test]
+fn what_a_dead_process_had_sent_lands_late_and_nothing_stale_is_kept_of_it() {
+    let coverage = pass_all((UNSETTLED..).take(300));
+    assert!(coverage.landed_late > 200 && coverage.changes_held > 2000, "{coverage:?}");
+    assert!(coverage.reads_unsettled > 4000 && coverage.unsettled_deaths > 800, "{coverage:?}");
+    assert!(coverage.warm_unsettled > 30 && coverage.blocks_kept > 1000, "{coverage:?}");
+    for planted in Planted::BY_LANDING {
+        assert_found(planted, (UNSETTLED..).take(300));
+    }
 }
 
 #[test]

@@ -113,3 +113,56 @@ fn a_discard_with_fua_says_nothing_of_a_later_write_that_was_acknowledged_before
         assert_eq!(oracle.lose(4, [(1, Some(lost))]).is_ok(), is_allowed, "{lost}");
     }
 }
+
+#[test]
+fn what_a_dead_process_had_sent_may_land_after_a_read_and_stays_then() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.expect_late([(1, Some(5))]);
+    assert!(read(&mut oracle, 2, ZEROES).is_ok());
+    oracle.landed(4, SECTOR_ONE);
+    assert!(read(&mut oracle, 5, 5).is_ok());
+    assert!(read(&mut oracle, 3, ZEROES).is_ok(), "it arrived before");
+    assert!(read(&mut oracle, 6, ZEROES).is_err());
+}
+
+#[test]
+fn what_has_not_landed_in_time_is_there_at_the_next_read_or_never() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.expect_late([(1, Some(5))]);
+    assert!(read(&mut oracle, 2, ZEROES).is_ok());
+    oracle.settled();
+    assert!(read(&mut oracle, 3, ZEROES).is_ok());
+    assert!(read(&mut oracle, 4, 5).is_err());
+}
+
+#[test]
+fn nothing_lands_over_a_write_that_was_acknowledged() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.expect_late([(1, Some(5))]);
+    oracle.begin(2, 6, SECTOR_ONE, false);
+    oracle.acknowledge(2, SECTOR_ONE, false);
+    assert!(read(&mut oracle, 3, 5).is_err());
+}
+
+#[test]
+fn what_nobody_was_answered_for_may_be_lost_behind_a_flush_until_a_write_is_acknowledged() {
+    let after_a_flush = |acknowledged: bool| {
+        let mut oracle = oracle();
+        oracle.begin(1, 5, SECTOR_ONE, false);
+        oracle.expect_late([(1, Some(5))]);
+        oracle.landed(2, SECTOR_ONE);
+        assert!(read(&mut oracle, 3, 5).is_ok());
+        if acknowledged {
+            oracle.begin(4, 6, SECTOR_ONE, false);
+            oracle.acknowledge(4, SECTOR_ONE, false);
+        }
+        let mark = oracle.flush_mark();
+        oracle.flushed(mark).unwrap();
+        oracle.lose(5, [(1, Some(ZEROES))])
+    };
+    assert!(after_a_flush(false).is_ok());
+    assert!(after_a_flush(true).is_err());
+}

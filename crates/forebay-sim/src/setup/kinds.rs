@@ -254,3 +254,32 @@ pub(super) fn start_cold(rng: &mut Rng, setup: &mut Setup) {
     load.burst_max = rng.pick(&[1, 4]);
     load.spots.truncate(rng.between(1, 2) as usize);
 }
+
+/// Primary storage that is slow, and carries out late what a dead process had sent, under processes that die often.
+pub(super) fn linger(rng: &mut Rng, setup: &mut Setup) {
+    match rng.below(4) {
+        0 | 1 => restart_often(rng, setup),
+        2 => switch_often(rng, setup),
+        _ => mix(rng, setup),
+    }
+    setup.fence = Some(Nanos::from_micros(rng.pick(&[500, 5_000, 50_000, 300_000])));
+    if setup.mode_changes == 0 && !setup.log_dies && rng.chance(500) {
+        setup.config.write_log = None;
+        setup.config.mode = rng.pick(&[Mode::WriteThrough, Mode::WriteThrough, Mode::WriteAround]);
+    }
+    // Those of a quiet disk are long.
+    setup.config.backend_timeout = Nanos::from_millis(rng.between(20, 200));
+    setup.config.flash_timeout = Nanos::from_millis(rng.between(5, 100));
+    setup.disasters = setup.disasters.max(rng.between(3, 12) as u32);
+    setup.backend.delays = setup.backend.delays.max(rng.pick(&[20, 200, 500]));
+    let load = &mut setup.load;
+    load.weights[1] = load.weights[1].max(10);
+    if rng.chance(300) {
+        // Much less than a granule: what lies around it is fetched.
+        (load.length_max, load.paged, load.hot) = (PAGE / 2, 0, 900);
+        setup.config.ram_bytes = setup.config.ram_bytes.max(16 * setup.config.block_size);
+    }
+    if rng.chance(200) {
+        race(rng, &mut setup.load);
+    }
+}
