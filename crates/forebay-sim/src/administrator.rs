@@ -81,7 +81,7 @@ impl World<'_> {
             self.asked_flush = None;
             if is_flushed && !self.engine.has_untold_loss() {
                 self.coverage.flushes_asked += 1;
-                self.oracle.flushed(mark).unwrap_or_else(|wrong| panic!("{wrong}"));
+                self.oracle.flushed(mark, false).unwrap_or_else(|wrong| panic!("{wrong}"));
             }
         }
     }

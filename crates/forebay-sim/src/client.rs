@@ -30,7 +30,7 @@ pub(crate) struct Asked {
     mark: u64,
     /// The bytes that a compare-and-write expects.
     expected: Vec<u8>,
-    /// A discard that is done, and not only advice that nobody follows, in the mode that it came in.
+    /// A discard that is done, and not only advice that nobody follows, or a flush of primary storage, in the mode that it came in.
     is_followed: bool,
 }
 
@@ -168,9 +168,7 @@ impl World<'_> {
             }
         }
         let mark = self.oracle.flush_mark();
-        let backend = self.setup.config.backend;
-        let logs = self.engine.mode().logs();
-        let is_followed = if logs { self.engine.makes_holes() } else { backend.discard };
+        let is_followed = self.is_followed(kind == Kind::Flush);
         self.submit(Asked { kind, range, op, mark, expected, is_followed }, version)
     }
 
@@ -296,7 +294,8 @@ impl World<'_> {
             }
             Kind::Flush if reply.status.is_ok() => {
                 if !self.defers_flushes() {
-                    self.oracle.flushed(asked.mark).unwrap_or_else(|wrong| panic!("{wrong}"));
+                    let flushed = self.oracle.flushed(asked.mark, !asked.is_followed);
+                    flushed.unwrap_or_else(|wrong| panic!("{wrong}"));
                 }
                 self.epochs.raise();
             }

@@ -36,21 +36,20 @@ struct Open {
     drifts: bool,
     /// If it is there, it stays there.
     durable: bool,
-    /// A dead process had sent it: nobody was answered, and no flush covers it.
+    /// A dead process had sent it: nobody was answered, and no flush of a log covers it.
     is_unanswered: bool,
 }
-
-/// What a flush is to cover is older than this.
-const NO_FLUSH: u64 = u64::MAX;
 
 /// A version that may come back.
 #[derive(Clone, Copy, Debug)]
 struct Old {
     version: Version,
-    /// Number of the acknowledgement that made it old, or [`NO_FLUSH`].
+    /// Number of the acknowledgement that made it old.
     by: u64,
     /// Arrival of the request whose version made it old.
     behind: u64,
+    /// What made it old is on primary storage alone, as nobody was answered for it.
+    is_beside_log: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,6 +63,21 @@ struct Sector {
     old: Vec<Old>,
     /// Arrivals before this one may have seen what was there before something landed late.
     landed_at: u64,
+}
+
+impl Old {
+    fn new(version: Version, by: u64, behind: u64) -> Old {
+        Old { version, by, behind, is_beside_log: false }
+    }
+}
+
+impl Sector {
+    /// A later version has this number: whatever flush covers it covers what was before.
+    fn cover(&mut self, by: u64) {
+        for old in self.old.iter_mut().filter(|old| old.is_beside_log) {
+            (old.by, old.is_beside_log) = (by, false);
+        }
+    }
 }
 
 /// Acknowledged writes that primary storage lost, by the numbers of their acknowledgements.
@@ -147,13 +161,10 @@ impl Oracle {
                 sector.old.clear();
                 self.with_old.remove(&index);
             } else {
+                sector.cover(by);
                 let before = sector.open[..position].iter().map(|open| open.version);
                 let before = before.chain([sector.base]);
-                // A flush covers this one, and with it what was there before.
-                for old in sector.old.iter_mut().filter(|old| old.by == NO_FLUSH) {
-                    old.by = by;
-                }
-                sector.old.extend(before.map(|version| Old { version, by, behind: arrival }));
+                sector.old.extend(before.map(|version| Old::new(version, by, arrival)));
                 self.with_old.insert(index);
             }
             let mut index = 0;
@@ -253,7 +264,8 @@ impl Oracle {
     pub fn expect_late(&mut self, sectors: impl IntoIterator<Item = (u64, Option<Version>)>) {
         for (index, version) in sectors {
             let Some(version) = version else { continue };
-            self.late.insert(index, version);
+            let other = self.late.insert(index, version);
+            assert!(other.is_none_or(|other| other == version), "sector {index}: {other:?}");
             let open = self.sectors[index as usize].open.iter_mut();
             open.filter(|open| open.version == version).for_each(|open| open.is_unanswered = true);
         }
@@ -262,8 +274,12 @@ impl Oracle {
     /// What was expected in `range` has landed, as far as it does; reads that arrived up to `arrival` may have come before.
     pub fn landed(&mut self, arrival: u64, range: ByteRange) {
         for index in sectors(range) {
-            self.late.remove(&index);
-            self.sectors[index as usize].landed_at = arrival;
+            let landed = self.late.remove(&index);
+            let sector = &mut self.sectors[index as usize];
+            // A write that was acknowledged since is in the log, and hides it.
+            if sector.open.iter().any(|open| Some(open.version) == landed) {
+                sector.landed_at = arrival;
+            }
         }
     }
 
@@ -309,15 +325,17 @@ impl Oracle {
         match sector.open.iter().rev().find(matches).copied() {
             Some(seen) => {
                 self.acknowledgements += 1;
-                let by = if seen.is_unanswered { NO_FLUSH } else { self.acknowledgements };
+                let by = self.acknowledgements;
+                if !seen.is_unanswered {
+                    sector.cover(by);
+                }
                 if !seen.durable {
                     let before = sector.open.iter().filter(|o| o.arrival < seen.arrival);
                     let before = before.map(|open| open.version).chain([sector.base]);
-                    sector.old.extend(before.map(|version| Old {
-                        version,
-                        by,
-                        behind: seen.arrival,
-                    }));
+                    let is_beside_log = seen.is_unanswered;
+                    let old =
+                        |version| Old { is_beside_log, ..Old::new(version, by, seen.arrival) };
+                    sector.old.extend(before.map(old));
                     self.with_old.insert(index);
                 }
                 (sector.base, sector.acknowledged, sector.based_on) = (version, 0, seen.arrival);
@@ -347,11 +365,11 @@ impl Oracle {
         self.acknowledgements
     }
 
-    /// A flush with this mark succeeded.
+    /// A flush with this mark succeeded, of primary storage or of a log.
     ///
     /// # Errors
     /// It should have told of a loss.
-    pub fn flushed(&mut self, mark: u64) -> Result<(), String> {
+    pub fn flushed(&mut self, mark: u64, of_log: bool) -> Result<(), String> {
         if let Some(debt) = self.debt
             && mark >= debt.first
         {
@@ -360,7 +378,7 @@ impl Oracle {
         let sectors = &mut self.sectors;
         self.with_old.retain(|&index| {
             let old = &mut sectors[index as usize].old;
-            old.retain(|old| old.by > mark);
+            old.retain(|old| old.by > mark || of_log && old.is_beside_log);
             !old.is_empty()
         });
         Ok(())

@@ -261,6 +261,15 @@ impl World<'_> {
         deferred && self.engine.mode().logs()
     }
 
+    /// Primary storage is asked for a flush in this mode, or for a discard that is not only advice.
+    pub(crate) fn is_followed(&self, is_flush: bool) -> bool {
+        match (self.engine.mode().logs(), is_flush) {
+            (logs, true) => !logs,
+            (true, false) => self.engine.makes_holes(),
+            (false, false) => self.setup.config.backend.discard,
+        }
+    }
+
     /// Primary storage alone, as far as it is to be trusted.
     pub(crate) fn check_prefix(&mut self) {
         if self.epochs.trust != Trust::Nothing && self.engine.mode().logs() {

@@ -55,9 +55,9 @@ fn a_loss_brings_back_what_was_not_flushed_and_the_next_flush_must_fail_once() {
     assert!(oracle.lose(2, [(1, Some(ZEROES))]).is_ok());
     assert!(read(&mut oracle, 3, ZEROES).is_ok());
     let mark = oracle.flush_mark();
-    assert!(oracle.flushed(mark).is_err());
+    assert!(oracle.flushed(mark, false).is_err());
     oracle.flush_failed(mark, true);
-    assert!(oracle.flushed(mark).is_ok());
+    assert!(oracle.flushed(mark, false).is_ok());
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn what_was_flushed_cannot_be_lost() {
     oracle.begin(1, 5, SECTOR_ONE, false);
     oracle.acknowledge(1, SECTOR_ONE, false);
     let mark = oracle.flush_mark();
-    assert!(oracle.flushed(mark).is_ok());
+    assert!(oracle.flushed(mark, false).is_ok());
     assert!(oracle.lose(2, [(1, Some(ZEROES))]).is_err());
 }
 
@@ -76,7 +76,7 @@ fn a_flush_covers_only_what_was_acknowledged_before_it() {
     let mark = oracle.flush_mark();
     oracle.begin(1, 5, SECTOR_ONE, false);
     oracle.acknowledge(1, SECTOR_ONE, false);
-    assert!(oracle.flushed(mark).is_ok());
+    assert!(oracle.flushed(mark, false).is_ok());
     assert!(oracle.lose(2, [(1, Some(ZEROES))]).is_ok());
 }
 
@@ -148,8 +148,8 @@ fn nothing_lands_over_a_write_that_was_acknowledged() {
 }
 
 #[test]
-fn what_nobody_was_answered_for_may_be_lost_behind_a_flush_until_a_write_is_acknowledged() {
-    let after_a_flush = |acknowledged: bool| {
+fn what_nobody_was_answered_for_may_be_lost_behind_a_flush_of_the_log_alone() {
+    let after_a_flush = |acknowledged: bool, of_log: bool| {
         let mut oracle = oracle();
         oracle.begin(1, 5, SECTOR_ONE, false);
         oracle.expect_late([(1, Some(5))]);
@@ -160,9 +160,21 @@ fn what_nobody_was_answered_for_may_be_lost_behind_a_flush_until_a_write_is_ackn
             oracle.acknowledge(4, SECTOR_ONE, false);
         }
         let mark = oracle.flush_mark();
-        oracle.flushed(mark).unwrap();
+        oracle.flushed(mark, of_log).unwrap();
         oracle.lose(5, [(1, Some(ZEROES))])
     };
-    assert!(after_a_flush(false).is_ok());
-    assert!(after_a_flush(true).is_err());
+    assert!(after_a_flush(false, true).is_ok());
+    assert!(after_a_flush(false, false).is_err(), "a flush of primary storage covers it");
+    assert!(after_a_flush(true, true).is_err(), "the log has what was written over it");
+}
+
+#[test]
+fn what_lands_beneath_an_acknowledged_write_excuses_no_read() {
+    let mut oracle = oracle();
+    oracle.begin(1, 5, SECTOR_ONE, false);
+    oracle.expect_late([(1, Some(5))]);
+    oracle.begin(2, 6, SECTOR_ONE, false);
+    oracle.acknowledge(2, SECTOR_ONE, false);
+    oracle.landed(4, SECTOR_ONE);
+    assert!(read(&mut oracle, 3, 5).is_err());
 }
