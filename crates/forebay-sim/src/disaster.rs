@@ -15,6 +15,17 @@ use crate::setup;
 use crate::warm;
 use crate::world::{Event, InFlight, World};
 
+/// What ends while I/Os are in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The session with primary storage, or with the journal.
+    Session,
+    /// The process.
+    Process,
+    /// The host: its power fails.
+    Host,
+}
+
 impl World<'_> {
     pub(crate) fn on_disaster(&mut self) {
         if self.crashes_left > 0 {
@@ -167,7 +178,7 @@ impl World<'_> {
         self.log.line(self.now, || "session lost".into());
         self.coverage.sessions_lost += 1;
         self.carry_out();
-        self.land_some(Target::Backend, false);
+        self.land_some(Target::Backend, End::Session);
         // Beside a log, what is lost is lost: flushes say so, and no destaging brings it back.
         let logs = self.engine.mode().logs();
         let trust = if logs { self.epochs.trust } else { Trust::Nothing };
@@ -214,7 +225,7 @@ impl World<'_> {
             return;
         }
         self.log.line(self.now, || "session of the journal lost".into());
-        self.land_some(Target::Journal, false);
+        self.land_some(Target::Journal, End::Session);
         if let Some(journal) = &mut self.journal {
             journal.device.lose(true);
         }
@@ -228,14 +239,15 @@ impl World<'_> {
         self.engine.on_journal_session_lost(self.now, &mut self.actions);
     }
 
-    /// Some of the I/Os in flight on a device take effect, wholly or in part. `host`: because power fails.
-    fn land_some(&mut self, target: Target, host: bool) {
+    /// Some of the I/Os in flight on a device take effect, wholly or in part.
+    fn land_some(&mut self, target: Target, end: End) {
+        // Others of a process may do so later.
+        let leaves = end == End::Process && self.former.is_unanswered && target == Target::Backend;
+        let host = end == End::Host;
         for (&number, in_flight) in &mut self.ios {
             let pending = &mut in_flight.pending;
             let lands = in_flight.target == target && !pending.executed;
-            let waits =
-                self.former.is_unanswered && target == Target::Backend && changes(&pending.io);
-            let lands = lands && !(waits && !host && self.chance.chance(700));
+            let lands = lands && !(leaves && changes(&pending.io) && self.chance.chance(700));
             if lands && pending.io.op != IoOp::Flush && self.rng.chance(500) {
                 if self.rng.chance(300) {
                     pending.effect =
@@ -271,11 +283,12 @@ impl World<'_> {
         }
         self.end_former();
         self.forgive_an_unnoted_loss();
-        self.land_some(Target::Backend, host);
-        self.land_some(Target::Log, host);
-        self.land_some(Target::Flash, host);
-        self.land_some(Target::Ring, host);
-        self.land_some(Target::Journal, host);
+        let end = if host { End::Host } else { End::Process };
+        self.land_some(Target::Backend, end);
+        self.land_some(Target::Log, end);
+        self.land_some(Target::Flash, end);
+        self.land_some(Target::Ring, end);
+        self.land_some(Target::Journal, end);
         self.coverage.note_engine(&self.engine);
         let mut left = Vec::new();
         for (number, in_flight) in std::mem::take(&mut self.ios) {

@@ -114,11 +114,17 @@ fn a_discard_with_fua_says_nothing_of_a_later_write_that_was_acknowledged_before
     }
 }
 
-#[test]
-fn what_a_dead_process_had_sent_may_land_after_a_read_and_stays_then() {
+/// A dead process had sent version 5, which may land.
+fn with_late() -> Oracle {
     let mut oracle = oracle();
     oracle.begin(1, 5, SECTOR_ONE, false);
     oracle.expect_late([(1, Some(5))]);
+    oracle
+}
+
+#[test]
+fn what_a_dead_process_had_sent_may_land_after_a_read_and_stays_then() {
+    let mut oracle = with_late();
     assert!(read(&mut oracle, 2, ZEROES).is_ok());
     oracle.landed(4, SECTOR_ONE);
     assert!(read(&mut oracle, 5, 5).is_ok());
@@ -128,9 +134,7 @@ fn what_a_dead_process_had_sent_may_land_after_a_read_and_stays_then() {
 
 #[test]
 fn what_has_not_landed_in_time_is_there_at_the_next_read_or_never() {
-    let mut oracle = oracle();
-    oracle.begin(1, 5, SECTOR_ONE, false);
-    oracle.expect_late([(1, Some(5))]);
+    let mut oracle = with_late();
     assert!(read(&mut oracle, 2, ZEROES).is_ok());
     oracle.settled();
     assert!(read(&mut oracle, 3, ZEROES).is_ok());
@@ -139,9 +143,7 @@ fn what_has_not_landed_in_time_is_there_at_the_next_read_or_never() {
 
 #[test]
 fn nothing_lands_over_a_write_that_was_acknowledged() {
-    let mut oracle = oracle();
-    oracle.begin(1, 5, SECTOR_ONE, false);
-    oracle.expect_late([(1, Some(5))]);
+    let mut oracle = with_late();
     oracle.begin(2, 6, SECTOR_ONE, false);
     oracle.acknowledge(2, SECTOR_ONE, false);
     assert!(read(&mut oracle, 3, 5).is_err());
@@ -150,9 +152,7 @@ fn nothing_lands_over_a_write_that_was_acknowledged() {
 #[test]
 fn what_nobody_was_answered_for_may_be_lost_behind_a_flush_of_the_log_alone() {
     let after_a_flush = |acknowledged: bool, of_log: bool| {
-        let mut oracle = oracle();
-        oracle.begin(1, 5, SECTOR_ONE, false);
-        oracle.expect_late([(1, Some(5))]);
+        let mut oracle = with_late();
         oracle.landed(2, SECTOR_ONE);
         assert!(read(&mut oracle, 3, 5).is_ok());
         if acknowledged {
@@ -170,9 +170,7 @@ fn what_nobody_was_answered_for_may_be_lost_behind_a_flush_of_the_log_alone() {
 
 #[test]
 fn what_lands_beneath_an_acknowledged_write_excuses_no_read() {
-    let mut oracle = oracle();
-    oracle.begin(1, 5, SECTOR_ONE, false);
-    oracle.expect_late([(1, Some(5))]);
+    let mut oracle = with_late();
     oracle.begin(2, 6, SECTOR_ONE, false);
     oracle.acknowledge(2, SECTOR_ONE, false);
     oracle.landed(4, SECTOR_ONE);
