@@ -168,8 +168,8 @@ impl Found {
     }
 }
 
-/// Time that the opening of one of several disks may take at the start, which may write a torn image again, and reads what the cache and the
-/// log have. Those that take longer, or hang, are served when they are open. systemd gives a start more than that.
+/// Time that the opening of one of several disks may take at the start. It may write a torn image again, and reads what the cache
+/// and the log have. Those that take longer, or hang, are served when they are open. systemd gives a start more than that.
 fn opening_max(disks: &[DiskSpec]) -> Duration {
     let flash = disks.iter().filter_map(|disk| disk.flash.as_ref());
     let to_read = Duration::from_secs(flash.map(|flash| flash.bytes >> 32).sum());

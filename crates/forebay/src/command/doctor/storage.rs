@@ -322,6 +322,7 @@ fn file_system(path: &Path) -> &'static str {
 mod tests {
     use super::super::Verdict;
     use super::*;
+    use crate::config::values::Name;
 
     #[test]
     fn the_mount_of_a_path_is_the_deepest_one_whatever_its_name() {
@@ -399,5 +400,38 @@ mod tests {
         {
             assert!(!is_hidden(Path::new(seen)), "{seen}");
         }
+    }
+
+    #[test]
+    fn all_that_a_service_needs_is_looked_for_where_the_unit_hides_it() {
+        let text = r#"
+            [[disk]]
+            name = "db"
+            backend = "file:/home/me/db.raw"
+            flash = "/var/tmp/pool:1GiB"
+            nbd = ["unix:/run/user/1000/db.sock"]
+
+            [[iscsi]]
+            listen = ["127.0.0.1:3260"]
+            target = "iqn.2026-01.org.example:db"
+            chap-user = "me"
+            chap-secret-file = "/root/secret"
+        "#;
+        let parsed = |text: &str| crate::config::file::parse(text, Name("a".into())).unwrap();
+        let found = hidden(&parsed(text)).expect("four").to_string();
+        for path in ["/home/me/db.raw", "/var/tmp/pool", "/root/secret", "/run/user/1000/db.sock"] {
+            assert!(found.contains(path), "{path}: {found}");
+        }
+        assert!(!found.contains("control"), "that of the service is elsewhere: {found}");
+        let seen = r#"
+            [[disk]]
+            name = "db"
+            backend = "file:/srv/db.raw"
+            ram = "8MiB"
+            nbd = ["unix:/run/forebay/db.sock"]
+        "#;
+        assert!(hidden(&parsed(seen)).is_none());
+        let named = format!("control = \"/tmp/control\"\n{seen}");
+        assert!(hidden(&parsed(&named)).expect("it").to_string().contains("/tmp/control"));
     }
 }
