@@ -162,6 +162,7 @@ async fn the_clients_of_a_disk_that_cannot_be_opened_again_are_told_of_and_can_b
 struct Waiting {
     disk: [DiskId; 1],
     waits: Arc<AtomicBool>,
+    woken: Arc<AtomicUsize>,
     is_closed: bool,
 }
 
@@ -205,6 +206,10 @@ impl Client for Waiting {
 
     fn give_up(&mut self, _: &mut client::Context<'_>) {}
 
+    fn wake(&mut self, _: &mut client::Context<'_>) {
+        self.woken.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn leave(&mut self, _: &mut client::Context<'_>) -> bool {
         false
     }
@@ -231,7 +236,13 @@ async fn a_disk_whose_clients_do_not_leave_can_be_opened_again() {
     let (new, _peer) = disk("disk", Mode::WriteThrough);
     let handle = shard.sender().add(new).await.unwrap();
     let waits = Arc::new(AtomicBool::new(true));
-    let client = Waiting { disk: [handle.id()], waits: waits.clone(), is_closed: false };
+    let woken = Arc::new(AtomicUsize::new(0));
+    let client = Waiting {
+        disk: [handle.id()],
+        waits: waits.clone(),
+        woken: woken.clone(),
+        is_closed: false,
+    };
     handle.connect(Box::new(client), Box::new(())).unwrap();
     handle.end_beneath(false).await.unwrap();
     for _ in 0..2 {
@@ -243,7 +254,11 @@ async fn a_disk_whose_clients_do_not_leave_can_be_opened_again() {
     }
 
     let (again, _other) = disk("disk", Mode::WriteThrough);
+    let before = woken.load(Ordering::Relaxed);
     shard.sender().replace(&handle, again).await.unwrap();
+    while woken.load(Ordering::Relaxed) == before {
+        assert!(handle.stats().await.is_ok(), "what it waits for may have come to the disk before");
+    }
     let answers = Arc::new(AtomicUsize::new(0));
     handle.connect(Box::new(NewReader(handle.id(), answers.clone())), Box::new(())).unwrap();
     while answers.load(Ordering::Relaxed) < 10 {
